@@ -1,0 +1,2 @@
+//! The bundled binary.
+fn main() {}
