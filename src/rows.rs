@@ -27,6 +27,11 @@ impl CheckedRows {
         self.rows
     }
 
+    /// The rows.
+    pub(crate) fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
     /// What holding them costs: row windows, and a fixed price for each array.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
