@@ -1,5 +1,9 @@
 //! `tidewal`: Arrow record batches made durable in a write-ahead log on an object store and
 //! searchable at once.
+// Test support is shared with the integration tests, which know the crate by its name.
+#[cfg(test)]
+extern crate self as tidewal;
+
 pub mod actors;
 mod admission;
 mod coerce;
