@@ -2,7 +2,6 @@
 //! state of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use actix::Addr;
@@ -341,8 +340,8 @@ impl Shard {
             entries_written: Counters::get(&counters.entries_written),
             entry_bytes: Counters::get(&counters.entry_bytes),
             append_time: nanos(&counters.append_nanos),
-            append_retries: self.wal_stats.retries.load(Ordering::Relaxed),
-            appends_resolved: self.wal_stats.resolved.load(Ordering::Relaxed),
+            append_retries: self.wal_stats.entry_puts_retried.get(),
+            appends_resolved: self.wal_stats.ambiguous_outcomes_resolved.get(),
             applies: Counters::get(&counters.applies),
             applies_parallel: Counters::get(&counters.applies_parallel),
             rows_applied: Counters::get(&counters.rows_applied),

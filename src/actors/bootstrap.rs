@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::actors::host::Host;
 use crate::actors::topology::{Shard, start_shard};
-use crate::actors::wal_appender::LogTip;
+use crate::actors::wal_appender::{LogTip, WriterIdentity};
 use crate::admission::{Budget, Permit};
 use crate::config::{Components, Settings};
 use crate::engine::EngineBuilder;
@@ -16,7 +16,6 @@ use crate::rows::SequencedRows;
 use crate::spec::ValidatedSpec;
 use crate::stats::Counters;
 use crate::store_url::Store;
-use crate::wal::append::WriterIdentity;
 use crate::wal::fence;
 use crate::wal::manifest::ManifestStore;
 use crate::wal::replay::{ReplayReport, replay};
@@ -65,7 +64,7 @@ struct Recovery {
 impl Recovery {
     async fn run(self) -> Result<Recovered> {
         let shard_store = self.shard_store();
-        let manifests = ManifestStore::new(shard_store.clone());
+        let manifests = ManifestStore(shard_store.clone());
         let nonce = Nonce::new(self.components.entropy.draw());
         // The name a new shard gets; an existing one keeps its own.
         let new_name = Nonce::new(self.components.entropy.draw()).to_string();
@@ -86,7 +85,7 @@ impl Recovery {
         };
         let started = self.components.clock.now();
         let report = replay(&shard_store, &claim, sentinel, self.settings.replay_prefetch, |entry| {
-            replayed.apply(&entry.rows)
+            replayed.apply(&entry.into_rows())
         })
         .await?;
         let counters = Arc::new(Counters::default());
@@ -97,7 +96,12 @@ impl Recovery {
         Counters::set(&counters.row_bytes, bytes.rows);
         Counters::set(&counters.index_bytes, bytes.indexes);
         Ok(Recovered {
-            identity: WriterIdentity::new(&claim),
+            identity: WriterIdentity {
+                shard: Arc::from(claim.manifest.shard.as_str()),
+                epoch: claim.epoch,
+                nonce: claim.nonce,
+                schema: Arc::clone(spec.storage_schema()),
+            },
             spec,
             shard_store,
             memtable: replayed.memtable,

@@ -37,34 +37,33 @@ pub(crate) struct Sentinel {
     pub(crate) crc: u32,
 }
 
-/// Claims the next epoch of the shard. Nothing is written before the spec is known to agree with
+/// Claims the next epoch of the shard, which gets `new_name` if it does not exist yet. Nothing is written before the spec is known to agree with
 /// the stored one (O5, O8).
 ///
 /// # Errors
-/// [`Error::InvalidInput`] where the spec or the shard's name disagrees with what is stored, or
-/// there is none; [`Error::Fenced`] where another opening claimed the epoch first.
+/// [`Error::InvalidInput`] where the spec disagrees with what is stored, or there is none; [`Error::Fenced`] where another opening claimed the epoch first.
 pub(crate) async fn claim(
     store: &ManifestStore,
     wanted: Option<&ValidatedSpec>,
-    shard: &str,
+    new_name: &str,
     nonce: Nonce,
 ) -> Result<Claim> {
     let mut latest = store.latest().await?;
     let epoch = latest.as_ref().map_or(Epoch::default(), |manifest| manifest.epoch).next();
     for round in 1..=CLAIM_ROUNDS_MAX {
-        let spec = agreed_spec(&store.root, latest.as_ref(), wanted, shard)?;
+        let spec = agreed_spec(&store.root, latest.as_ref(), wanted)?;
         let manifest = match &latest {
             Some(latest) if latest.epoch >= epoch => return Err(Error::Fenced { ours: epoch, by: latest.epoch }),
             Some(latest) => latest.claimed_by(epoch, nonce),
-            None => Manifest::first(shard, &spec, nonce)?,
+            None => Manifest::first(new_name, &spec, nonce)?,
         };
         match store.create(&manifest).await? {
             ManifestAnswer::Created => {
-                tracing::info!(shard, %epoch, version = %manifest.version, "claimed the shard");
+                tracing::info!(shard = manifest.shard, %epoch, version = %manifest.version, "claimed the shard");
                 return Ok(Claim { manifest, spec, epoch, nonce });
             }
             ManifestAnswer::AlreadyExists(theirs) => {
-                tracing::info!(shard, %epoch, version = %theirs.version, by = %theirs.epoch, round,
+                tracing::info!(shard = manifest.shard, %epoch, version = %theirs.version, by = %theirs.epoch, round,
                     "the manifest version was taken, reading again");
                 // The version that beat us is as new as what a list may show, or newer.
                 let listed = store.latest().await?;
@@ -80,7 +79,6 @@ fn agreed_spec(
     root: &Path,
     latest: Option<&Manifest>,
     wanted: Option<&ValidatedSpec>,
-    shard: &str,
 ) -> Result<ValidatedSpec> {
     let Some(latest) = latest else {
         return wanted.cloned().ok_or_else(|| {
@@ -91,13 +89,6 @@ fn agreed_spec(
             )
         });
     };
-    if latest.shard != shard {
-        return Err(Error::invalid(
-            "the shard's name",
-            format!("`{shard}`"),
-            format!("`{}`, which is stored at `{root}`", latest.shard),
-        ));
-    }
     let stored = latest.validated_spec(root)?;
     match wanted {
         Some(wanted) => wanted.check_agrees_with_stored(&stored).map(|()| stored),

@@ -84,7 +84,8 @@ impl Receipt {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct PutFinished {
-    pub(crate) outcome: AppendOutcome,
+    /// What became of it; `None` if the task that wrote it ended without saying.
+    pub(crate) outcome: Option<AppendOutcome>,
 }
 
 /// The flush interval has passed.

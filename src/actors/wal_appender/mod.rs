@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
+use arrow_schema::SchemaRef;
 use tokio::runtime;
 
 use self::commit_window::{CommitWindow, Step};
@@ -29,14 +30,30 @@ use crate::actors::lifecycle::{DeathGuard, Status, Terminate};
 use crate::config::{Clock, Settings};
 use crate::cursors::CursorOwner;
 use crate::error::{Error, Failure};
-use crate::ids::{EntryPosition, Seq};
+use crate::ids::{EntryPosition, Epoch, Nonce, Seq};
 use crate::rows::SequencedRows;
 use crate::stats::Counters;
-use crate::wal::append::{AppendOutcome, EntryDraft, LogTip, WriterIdentity, append_entry};
+use crate::wal::append::{AppendOutcome, Content, EntryDraft, append_entry};
 use crate::wal::store::ShardStore;
 
+/// Who this writer is: what every entry of it carries.
+#[derive(Clone, Debug)]
+pub(crate) struct WriterIdentity {
+    pub(crate) shard: Arc<str>,
+    pub(crate) epoch: Epoch,
+    pub(crate) nonce: Nonce,
+    /// The storage schema.
+    pub(crate) schema: SchemaRef,
+}
+
+/// Where the next entry goes, and the checksum of the one before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogTip {
+    pub(crate) next_position: EntryPosition,
+    pub(crate) crc: u32,
+}
+
 /// Gives writes their order and makes them durable.
-#[derive(Debug)]
 pub struct WalAppender {
     // Declared before the cursor: the reason is latched before waiters wake (see lifecycle).
     guard: DeathGuard,
@@ -114,7 +131,15 @@ impl WalAppender {
 
     fn start_write(&mut self, puts: Vec<SequencedRows>, ctx: &mut Context<Self>) {
         self.put_started = self.clock.now();
-        let draft = EntryDraft::rows(self.identity.clone(), self.tip, puts);
+        let draft = EntryDraft {
+            shard: Arc::clone(&self.identity.shard),
+            epoch: self.identity.epoch,
+            nonce: self.identity.nonce,
+            position: self.tip.next_position,
+            previous_crc: self.tip.crc,
+            schema: Arc::clone(&self.identity.schema),
+            content: Content::Rows(puts),
+        };
         let answer = WriteAnswer { edge: Edge::to(&ctx.address(), "WalAppender", &self.status), outcome: None };
         let store = self.store.clone();
         self.io.spawn(async move {
@@ -145,8 +170,7 @@ struct WriteAnswer {
 
 impl Drop for WriteAnswer {
     fn drop(&mut self) {
-        let outcome = self.outcome.take().unwrap_or(AppendOutcome::Lost);
-        self.edge.tell(PutFinished { outcome });
+        self.edge.tell(PutFinished { outcome: self.outcome.take() });
     }
 }
 
@@ -184,22 +208,22 @@ impl Handler<PutFinished> for WalAppender {
     fn handle(&mut self, PutFinished { outcome }: PutFinished, ctx: &mut Self::Context) {
         let now = self.clock.now();
         match outcome {
-            AppendOutcome::Written { tip, bytes } => {
-                self.tip = tip;
+            Some(AppendOutcome::Written { position, crc, bytes }) => {
+                self.tip = LogTip { next_position: position.next(), crc };
                 Counters::add(&self.counters.entries_written, 1);
                 Counters::add(&self.counters.entry_bytes, bytes);
                 let took = now.saturating_sub(self.put_started);
                 Counters::add(&self.counters.append_nanos, took.as_nanos() as u64);
                 let (durable, step) = self.window.written(now);
                 if let Some(end) = durable {
-                    tracing::debug!(%end, position = %tip.position, ?took, "log entry written");
+                    tracing::debug!(%end, %position, ?took, "log entry written");
                     self.durable.advance(end);
                 }
                 self.carry_out(step, ctx);
             }
-            AppendOutcome::Fenced { by } => self.fail(Failure::Fenced { ours: self.identity.epoch, by }, ctx),
-            AppendOutcome::Failed(error) => self.fail(Failure::Append(Arc::new(error)), ctx),
-            AppendOutcome::Lost => {
+            Some(AppendOutcome::Fenced { by }) => self.fail(Failure::Fenced { ours: self.identity.epoch, by }, ctx),
+            Some(AppendOutcome::Failed(error)) => self.fail(Failure::Append(Arc::new(error)), ctx),
+            None => {
                 let detail = "the task that wrote a log entry ended without an outcome".to_owned();
                 self.fail(Failure::Invariant { id: crate::invariants::W1, detail }, ctx);
             }
