@@ -58,8 +58,8 @@ pub enum Fault {
     ShortRead(usize),
     /// A read has one bit flipped in this byte (counted around the object's end).
     BitFlip { byte: usize, bit: u8 },
-    /// A list lacks the names that contain this text.
-    HideFromList(String),
+    /// A list lacks the names that contain one of these texts.
+    HideFromList(Vec<String>),
 }
 
 /// Holds operations until it is opened. Once open it stays open.
@@ -345,7 +345,8 @@ impl State {
     }
 
     fn roll(&mut self, op: Op) -> Option<Fault> {
-        let Odds { fail_before, fail_after, late, conflict_without_object, not_found, short_read, bit_flip } = self.odds;
+        let Odds { fail_before, fail_after, late, conflict_without_object, not_found, short_read, bit_flip } =
+            self.odds;
         let byte = self.throw(1 << 16) as usize;
         let faults = match op {
             Op::Put => vec![
@@ -526,9 +527,9 @@ impl ObjectStore for FaultStore {
             }
             let names = store.inner.list(prefix.as_ref());
             match fault {
-                Fault::HideFromList(text) => names
+                Fault::HideFromList(texts) => names
                     .try_filter(move |object| {
-                        let shown = !object.location.as_ref().contains(&text);
+                        let shown = !texts.iter().any(|text| object.location.as_ref().contains(text));
                         async move { shown }
                     })
                     .boxed(),
