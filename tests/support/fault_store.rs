@@ -58,6 +58,8 @@ pub enum Fault {
     ShortRead(usize),
     /// A read has one bit flipped in this byte (counted around the object's end).
     BitFlip { byte: usize, bit: u8 },
+    /// The store's client panics.
+    Panic,
     /// A list lacks the names that contain one of these texts.
     HideFromList(Vec<String>),
 }
@@ -397,6 +399,7 @@ fn refusal(fault: &Fault, path: &str) -> Option<Error> {
         Fault::NotFound => Some(Error::NotFound { path, source: "404 not found".into() }),
         Fault::PermissionDenied => Some(Error::PermissionDenied { path, source: "403 forbidden".into() }),
         Fault::DiskFull => Some(generic("no space left on device")),
+        Fault::Panic => panic!("the store's client panics, as the test wants"),
         _ => None,
     }
 }
