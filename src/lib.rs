@@ -1,6 +1,7 @@
 //! `tidewal`: Arrow record batches made durable in a write-ahead log on an object store and
 //! searchable at once.
 pub mod actors;
+mod coerce;
 mod components;
 mod config;
 mod cursors;
