@@ -275,12 +275,12 @@ async fn p10_dropping_a_waiting_put_frees_its_place() {
     let components = Components { clock: Arc::new(clock), ..Components::default() };
     let engine = builder(inner).settings(settings).components(components).open().await.expect("opens");
     let admission = engine.addresses().admission;
-    let held = admission.put(vec![rows(0..15_000, "a")]).await.expect("room");
-    let mut second = Box::pin(admission.put(vec![rows(0..15_000, "a")]));
+    let held = admission.put(vec![rows(0..7_000, "a")]).await.expect("room");
+    let mut second = Box::pin(admission.put(vec![rows(0..7_000, "a")]));
     let mut waiting = Vec::new();
     while let std::task::Poll::Ready(more) = futures::poll!(&mut second) {
         waiting.push(more.expect("room"));
-        second = Box::pin(admission.put(vec![rows(0..15_000, "a")]));
+        second = Box::pin(admission.put(vec![rows(0..7_000, "a")]));
     }
     // A small put stands in line behind the one that does not fit.
     let mut small = Box::pin(admission.put(vec![rows(0..1, "a")]));
