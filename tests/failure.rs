@@ -10,7 +10,9 @@ use support::clock::TestClock;
 use support::fault_store::{Fault, Gate, Op};
 use support::shard::{builder, faulty, in_time, keys, logged_ids, open, reopen, rows, settings, text};
 use tidewal::actors::ShardState;
-use tidewal::{BoxFuture, Clock, Components, CpuPool, Engine, Error, Failure, InlinePool, Job, Key, Result, Seq, Settings};
+use tidewal::{
+    BoxFuture, Clock, Components, CpuPool, Engine, Error, Failure, InlinePool, Job, Key, Result, Seq, Settings,
+};
 
 fn is_append_failure<T: std::fmt::Debug>(answer: Result<T>) -> bool {
     matches!(answer, Err(Error::Failed(Failure::Append(_))))
@@ -185,8 +187,7 @@ impl CpuPool for PanickyPool {
 }
 
 async fn with_pool(pool: Arc<dyn CpuPool>, settings: Settings) -> Engine {
-    let components =
-        Components { cpu_pool: pool, clock: Arc::new(TestClock::automatic()), ..Components::default() };
+    let components = Components { cpu_pool: pool, clock: Arc::new(TestClock::automatic()), ..Components::default() };
     builder(faulty().0).settings(settings).components(components).open().await.expect("opens")
 }
 
@@ -245,7 +246,8 @@ async fn p10_a_put_that_waits_for_memory_hears_of_the_failure() {
         ..settings()
     };
     let components = Components { clock: Arc::new(TestClock::manual()), ..Components::default() };
-    let engine = builder(Arc::new(faults.clone())).settings(settings).components(components).open().await.expect("opens");
+    let engine =
+        builder(Arc::new(faults.clone())).settings(settings).components(components).open().await.expect("opens");
     let gate = Gate::default();
     faults.on(Op::Put, "wal/").once(Fault::Hold(gate.clone()));
     faults.on(Op::Put, "wal/").always(Fault::PermissionDenied);

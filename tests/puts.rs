@@ -332,7 +332,8 @@ async fn q5_a_snapshot_can_be_taken_at_any_seq_held_and_never_changes() {
 #[tokio::test]
 async fn x3_large_puts_are_indexed_in_parallel_and_seen_in_order() {
     let (inner, _) = faulty();
-    let engine = builder(inner).settings(Settings { inline_apply_rows_max: 10, ..settings() }).open().await.expect("opens");
+    let engine =
+        builder(inner).settings(Settings { inline_apply_rows_max: 10, ..settings() }).open().await.expect("opens");
     for put in 0..20 {
         let rows_of_put = if put % 2 == 0 { 100 } else { 1 };
         engine.put_no_wait(vec![rows(0..rows_of_put, &format!("put{put}"))]).await.expect("sequenced");

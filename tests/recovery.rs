@@ -102,7 +102,9 @@ async fn r4_w8_damage_in_the_middle_of_the_log_is_corrupt_and_named() {
     let names = faults.names("shard/wal").await;
     for name in &names {
         let whole = faults.read(name).await;
-        for (what, remains) in [("lost", Remains::Nothing), ("cut", Remains::Prefix(whole.len() / 2)), ("zeroed", Remains::Zeros(64))] {
+        for (what, remains) in
+            [("lost", Remains::Nothing), ("cut", Remains::Prefix(whole.len() / 2)), ("zeroed", Remains::Zeros(64))]
+        {
             faults.damage(name, remains).await;
             match open(&faults).await {
                 Err(Error::Corrupt { object, .. }) => assert!(object.contains("wal/"), "{object}"),

@@ -6,7 +6,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array, new_null_array,
+};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
@@ -70,7 +72,11 @@ impl KeyEncoder {
         let mut columns = Vec::with_capacity(key.0.len());
         for ((value, data_type), name) in key.0.iter().zip(&self.types).zip(&self.names) {
             let array = exact_array(value, data_type).ok_or_else(|| {
-                Error::invalid(format!("key column `{name}`"), value.to_string(), format!("a value of type {data_type}"))
+                Error::invalid(
+                    format!("key column `{name}`"),
+                    value.to_string(),
+                    format!("a value of type {data_type}"),
+                )
             })?;
             columns.push(array);
         }

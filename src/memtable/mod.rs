@@ -13,8 +13,8 @@ use std::sync::{Arc, mpsc};
 
 use arrow_array::RecordBatch;
 
-pub(crate) use self::row_store::{RowStoreReader, RowWindow};
 use self::row_store::RowStoreWriter;
+pub(crate) use self::row_store::{RowStoreReader, RowWindow};
 use crate::config::{CpuPool, Job};
 use crate::error::{Error, Failure, Result};
 use crate::ids::Seq;

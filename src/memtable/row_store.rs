@@ -61,12 +61,8 @@ pub(crate) struct RowWindow {
 
 /// An empty store for rows of the schema, beginning at `first`.
 pub(crate) fn new(schema: &SchemaRef, first: Seq) -> (RowStoreWriter, RowStoreReader) {
-    let shared = Arc::new(Shared {
-        first,
-        schema: Arc::clone(schema),
-        batches: Slots::default(),
-        filled: AtomicUsize::new(0),
-    });
+    let shared =
+        Arc::new(Shared { first, schema: Arc::clone(schema), batches: Slots::default(), filled: AtomicUsize::new(0) });
     (RowStoreWriter { shared: Arc::clone(&shared), end: first, bytes: 0 }, RowStoreReader(shared))
 }
 

@@ -20,10 +20,7 @@ use super::fault_store::FaultStore;
 
 /// `id: Int64` (the key), `text: Utf8`.
 pub fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("id", DataType::Int64, false),
-        Field::new("text", DataType::Utf8, true),
-    ]))
+    Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("text", DataType::Utf8, true)]))
 }
 
 /// The schema with its key and a B-tree on the text.
