@@ -3,7 +3,7 @@
 //! A [`FaultStore`] wraps any store. Each operation is matched against the rules in the order
 //! they were given; the first rule that has uses left decides. Give each writer of a test its own
 //! `FaultStore` over one shared inner store, and one writer's network can fail alone.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its own part of the support")]
+#![allow(clippy::expect_used, dead_code, unreachable_pub, reason = "tests may panic, and each uses its own part")]
 
 use std::fmt;
 use std::ops::Range;
@@ -436,10 +436,11 @@ impl ObjectStore for FaultStore {
         }
         let creates = matches!(options.mode, PutMode::Create | PutMode::Overwrite);
         let answer = self.inner.put_opts(path, payload, options).await;
-        if answer.is_ok() && creates {
-            if let Some(unsynced) = &mut self.state().unsynced {
-                unsynced.push(path.clone());
-            }
+        if answer.is_ok()
+            && creates
+            && let Some(unsynced) = &mut self.state().unsynced
+        {
+            unsynced.push(path.clone());
         }
         match &fault {
             Fault::FailAfter => answer.and_then(|_| Err(generic("the answer was lost"))),
