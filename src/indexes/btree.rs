@@ -38,13 +38,13 @@ const FAN_OUT: usize = 8;
 const WAITING_MAX: usize = 2 * FAN_OUT - 1;
 
 /// The rows, and the bytes of them, below which a run is still gathered. Each small insert
-/// copies what is gathered, so this bounds its work (to about 0.2 us); every run that is not
+/// copies what is gathered, so this bounds its work; every run that is not
 /// gathered has at least one of the two, which bounds what a run costs besides its rows.
 const GATHERED_ROWS: usize = 64;
 const GATHERED_BYTES: u64 = 8 << 10;
 
 /// The rows, and the bytes of them, up to which a merge is done by the insert that asks for it.
-/// It takes the writer a few hundred microseconds at most.
+/// It takes the writer about half a millisecond at most.
 const INLINE_MERGE_ROWS_MAX: usize = 16 << 10;
 const INLINE_MERGE_BYTES_MAX: u64 = 1 << 20;
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::DataType;
@@ -288,18 +288,28 @@ fn v3_a_reader_that_loaded_before_sees_no_change() {
     assert_eq!(seen, expected);
 }
 
+/// Ends the readers' last round, also when the writer fails.
+struct Finish<'a>(&'a AtomicBool);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn v3_readers_beside_a_writer_see_all_rows_below_their_watermark_and_no_other() {
     const ROWS: u64 = 60_000;
     let pool: Arc<dyn CpuPool> = Arc::new(ThreadPerJob);
     let mut index = Checked::new(&pool);
-    let watermark = AtomicU64::new(0);
+    let (watermark, finished) = (AtomicU64::new(0), AtomicBool::new(false));
     let key_of = |row: u64| (row % 1000).to_be_bytes().to_vec();
     std::thread::scope(|scope| {
         for reverse in [false, true] {
-            let (reader, watermark) = (index.reader.clone(), &watermark);
+            let (reader, watermark, finished) = (index.reader.clone(), &watermark, &finished);
             scope.spawn(move || {
                 loop {
+                    let is_last = finished.load(Ordering::Acquire);
                     let end = watermark.load(Ordering::Acquire);
                     let seen = reader.range(Bound::Unbounded, Bound::Unbounded, Seq::new(end));
                     assert!(seen.iter().copied().eq((0..end).map(Seq::new)), "{} of {end}", seen.len());
@@ -313,12 +323,13 @@ fn v3_readers_beside_a_writer_see_all_rows_below_their_watermark_and_no_other() 
                     }));
                     ordered.sort_unstable();
                     assert!(ordered.into_iter().eq(0..end));
-                    if end == ROWS {
+                    if is_last {
                         break;
                     }
                 }
             });
         }
+        let _finish = Finish(&finished);
         while index.end < Seq::new(ROWS) {
             let rows = [1, 3, 700, 90, 6000][index.end.get() as usize % 5].min(ROWS - index.end.get());
             index.insert(&(index.end.get()..).take(rows as usize).map(key_of).collect::<Vec<_>>());
