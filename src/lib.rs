@@ -19,6 +19,7 @@ pub use components::InlinePool;
 pub use config::{BoxFuture, Clock, Components, CpuPool, Entropy, Job, Settings};
 pub use cursors::{Cursors, ReadLevel};
 pub use error::{Error, Failure, Operation, Result};
+pub use query::{Expr, col, lit};
 pub use ids::{EntryPosition, Epoch, ManifestVersion, Nonce, Seq, SeqRange};
 pub use spec::{IndexKind, IndexSpec, TableSpec, ValidatedSpec};
 pub use value::{Key, Value};
