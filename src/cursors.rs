@@ -89,6 +89,11 @@ impl Cursors {
         }
     }
 
+    /// Why something that should have answered is gone.
+    pub(crate) fn closed_reason(&self) -> crate::Error {
+        self.status.closed_reason()
+    }
+
     /// Waits until the rows below `end` are durable.
     ///
     /// # Errors

@@ -27,6 +27,11 @@ impl CheckedRows {
         self.rows
     }
 
+    /// The rows.
+    pub(crate) fn batches(&self) -> &[RecordBatch] {
+        &self.batches
+    }
+
     /// What holding them costs: row windows, and a fixed price for each array.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -162,7 +167,7 @@ fn check_same_columns(schema: &Schema, batch: &RecordBatch) -> Result<()> {
 
 /// What an array and its buffers cost beside their contents: the structures themselves and the
 /// allocator's rounding. A batch of one row costs mostly this.
-const ARRAY_BYTES: u64 = 192;
+pub(crate) const ARRAY_BYTES: u64 = 192;
 
 /// The bytes of the rows a batch shows (its windows, not the buffers they lie in), and the fixed
 /// price of its arrays. Buffers shared with other batches are counted for this batch's rows only.

@@ -115,6 +115,11 @@ impl Status {
     }
 }
 
+/// The shard's life has ended: stop. No reason is latched for it.
+#[derive(actix::Message)]
+#[rtype(result = "()")]
+pub(crate) struct Terminate;
+
 /// Reports the death of the actor that holds it. A clean stop disarms it.
 #[derive(Debug)]
 pub(crate) struct DeathGuard {

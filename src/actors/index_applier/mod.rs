@@ -1,0 +1,211 @@
+//! The IndexApplier.
+//!
+//! *Owns* the active memtable, the write half of every index, and the cursor `indexed`.
+//!
+//! *Does not own* durability, the store, or queries.
+//!
+//! *May stop because* an index refused a row, a panic, a hole in the ranges it was sent; it was
+//! told to.
+
+mod apply_queue;
+mod messages;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
+
+use self::apply_queue::{ApplyQueue, Step};
+pub(crate) use self::messages::{Apply, ApplyFinished, DrainApplied};
+use crate::actors::edge::Edge;
+use crate::actors::host::Host;
+use crate::actors::lifecycle::{DeathGuard, Status, Terminate};
+use crate::admission::Permit;
+use crate::config::{Clock, CpuPool, Settings};
+use crate::cursors::CursorOwner;
+use crate::error::Failure;
+use crate::ids::Seq;
+use crate::memtable::MemtableWriter;
+use crate::rows::SequencedRows;
+use crate::stats::Counters;
+
+/// Puts rows into the memtable and its indexes, in order.
+pub struct IndexApplier {
+    // Declared before the cursor: the reason is latched before waiters wake (see lifecycle).
+    guard: DeathGuard,
+    status: Arc<Status>,
+    indexed: CursorOwner,
+    /// The active memtable; away while the CPU pool works on it.
+    memtable: Option<MemtableWriter>,
+    /// The memory of the rows in it, and of those on their way into it (B1).
+    held: Permit,
+    queue: ApplyQueue,
+    draining: bool,
+    apply_started: Duration,
+    cpu_pool: Arc<dyn CpuPool>,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+    // The threads outlive the actors that run on them.
+    _host: Arc<Host>,
+}
+
+/// What an IndexApplier is built from.
+pub(crate) struct Parts {
+    pub(crate) status: Arc<Status>,
+    pub(crate) indexed: CursorOwner,
+    pub(crate) memtable: MemtableWriter,
+    pub(crate) held: Permit,
+    pub(crate) cpu_pool: Arc<dyn CpuPool>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) host: Arc<Host>,
+}
+
+impl IndexApplier {
+    pub(crate) fn new(parts: Parts, settings: &Settings) -> Self {
+        IndexApplier {
+            guard: DeathGuard::armed("IndexApplier", &parts.status),
+            status: parts.status,
+            indexed: parts.indexed,
+            queue: ApplyQueue::new(parts.memtable.end(), settings.inline_apply_rows_max),
+            memtable: Some(parts.memtable),
+            held: parts.held,
+            draining: false,
+            apply_started: Duration::ZERO,
+            cpu_pool: parts.cpu_pool,
+            clock: parts.clock,
+            counters: parts.counters,
+            _host: parts.host,
+        }
+    }
+
+    /// Applies what can be applied now.
+    fn work(&mut self, ctx: &mut Context<Self>) {
+        loop {
+            let step = self.queue.next_step();
+            Counters::set(&self.counters.applies_queued, self.queue.len() as u64);
+            match step {
+                Step::Inline(rows) => {
+                    if let Err(failure) = self.apply_here(&rows) {
+                        return self.fail(failure, ctx);
+                    }
+                }
+                Step::Pool(rows) => return self.apply_on_pool(rows, ctx),
+                Step::Rest => break,
+            }
+        }
+        if self.draining && self.queue.is_idle() {
+            // Nothing is left to do and nothing new is taken: this is the end of the shard.
+            self.status.closed();
+        }
+    }
+
+    fn apply_here(&mut self, rows: &SequencedRows) -> Result<(), Failure> {
+        let Some(memtable) = self.memtable.as_mut() else {
+            let detail = "the memtable is away while a put is to be applied to it".to_owned();
+            return Err(Failure::Invariant { id: crate::invariants::S1, detail });
+        };
+        let _span = tracing::debug_span!("apply", first = %rows.range.first(), rows = rows.range.rows()).entered();
+        self.apply_started = self.clock.now();
+        memtable.apply(rows)?;
+        self.applied(rows.range.end(), rows.range.rows());
+        Ok(())
+    }
+
+    fn apply_on_pool(&mut self, rows: SequencedRows, ctx: &mut Context<Self>) {
+        let Some(mut memtable) = self.memtable.take() else {
+            let detail = "the memtable is away while a put is to be applied to it".to_owned();
+            return self.fail(Failure::Invariant { id: crate::invariants::S1, detail }, ctx);
+        };
+        self.apply_started = self.clock.now();
+        let edge = Edge::to(&ctx.address(), "IndexApplier", &self.status);
+        let pool = Arc::clone(&self.cpu_pool);
+        self.cpu_pool.spawn(Box::new(move || {
+            let _span =
+                tracing::debug_span!("apply_parallel", first = %rows.range.first(), rows = rows.range.rows()).entered();
+            // The memtable is dropped if an index panics; so is its shard.
+            let applied = catch_unwind(AssertUnwindSafe(move || {
+                memtable.apply_parallel(&rows, pool.as_ref())?;
+                Ok(memtable)
+            }));
+            let outcome = applied.unwrap_or_else(|_| {
+                Err(Failure::ActorDied { actor: "IndexApplier", panicked: true })
+            });
+            edge.tell(ApplyFinished { outcome });
+        }));
+    }
+
+    /// Publishes rows that are in every index (V2).
+    fn applied(&mut self, end: Seq, rows: u64) {
+        let took = self.clock.now().saturating_sub(self.apply_started);
+        Counters::add(&self.counters.applies, 1);
+        Counters::add(&self.counters.rows_applied, rows);
+        Counters::add(&self.counters.apply_nanos, took.as_nanos() as u64);
+        if let Some(memtable) = &self.memtable {
+            let bytes = memtable.bytes();
+            Counters::set(&self.counters.row_bytes, bytes.rows);
+            Counters::set(&self.counters.index_bytes, bytes.indexes);
+        }
+        self.indexed.advance(end);
+    }
+
+    fn fail(&mut self, failure: Failure, ctx: &mut Context<Self>) {
+        self.status.fail(failure);
+        ctx.stop();
+    }
+}
+
+impl Actor for IndexApplier {
+    type Context = Context<Self>;
+}
+
+impl Handler<Apply> for IndexApplier {
+    type Result = ();
+
+    fn handle(&mut self, Apply { rows, permit }: Apply, ctx: &mut Self::Context) {
+        self.held.absorb(permit);
+        match self.queue.accept(rows) {
+            Ok(()) => self.work(ctx),
+            Err(failure) => self.fail(failure, ctx),
+        }
+    }
+}
+
+impl Handler<ApplyFinished> for IndexApplier {
+    type Result = ();
+
+    fn handle(&mut self, ApplyFinished { outcome }: ApplyFinished, ctx: &mut Self::Context) {
+        match outcome {
+            Ok(memtable) => {
+                self.memtable = Some(memtable);
+                if let Some(range) = self.queue.returned() {
+                    Counters::add(&self.counters.applies_parallel, 1);
+                    self.applied(range.end(), range.rows());
+                }
+                self.work(ctx);
+            }
+            Err(failure) => self.fail(failure, ctx),
+        }
+    }
+}
+
+impl Handler<DrainApplied> for IndexApplier {
+    type Result = ();
+
+    fn handle(&mut self, _: DrainApplied, ctx: &mut Self::Context) {
+        self.draining = true;
+        self.work(ctx);
+    }
+}
+
+impl Handler<Terminate> for IndexApplier {
+    type Result = ();
+
+    fn handle(&mut self, _: Terminate, ctx: &mut Self::Context) {
+        self.guard.disarm();
+        ctx.stop();
+    }
+}
