@@ -4,7 +4,7 @@
 //! literals between two values, beyond the type's range, and the two zeros of floats are
 //! resolved here, so that evaluation and planning see plain ordered comparisons only.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
@@ -24,13 +24,34 @@ use crate::value::Value;
 pub(crate) enum Predicate {
     Constant(Option<bool>),
     /// The same for every value, and null for null.
-    Known { column: usize, outcome: bool },
-    Compare { column: usize, op: CompareOp, value: ArrayRef },
-    Columns { left: usize, op: CompareOp, right: usize },
+    Known {
+        column: usize,
+        outcome: bool,
+    },
+    Compare {
+        column: usize,
+        op: CompareOp,
+        value: ArrayRef,
+    },
+    Columns {
+        left: usize,
+        op: CompareOp,
+        right: usize,
+    },
     /// With a null in the list, what is not in it is unknown.
-    In { column: usize, set: Arc<ValueSet>, or_null: bool },
-    IsNull { column: usize },
-    Text { column: usize, test: TextTest, pattern: ArrayRef },
+    In {
+        column: usize,
+        set: Arc<ValueSet>,
+        or_null: bool,
+    },
+    IsNull {
+        column: usize,
+    },
+    Text {
+        column: usize,
+        test: TextTest,
+        pattern: ArrayRef,
+    },
     And(Vec<Predicate>),
     Or(Vec<Predicate>),
     Not(Box<Predicate>),
@@ -65,7 +86,11 @@ pub(crate) fn bind(expr: &Expr, schema: &Schema) -> Result<Predicate> {
 pub(crate) fn find_column(schema: &Schema, name: &str, subject: &str) -> Result<usize> {
     schema.fields().find(name).map(|(position, _)| position).ok_or_else(|| {
         let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        Error::invalid(subject, format!("the column `{name}`, which does not exist"), format!("one of {}", names.join(", ")))
+        Error::invalid(
+            subject,
+            format!("the column `{name}`, which does not exist"),
+            format!("one of {}", names.join(", ")),
+        )
     })
 }
 
@@ -130,7 +155,9 @@ impl Binder<'_> {
         let column = self.column(name)?;
         match value_type(column.data_type) {
             DataType::Boolean => compare_literal(&column, CompareOp::Eq, &Literal::Value(Value::Boolean(true))),
-            other => Err(Error::invalid(column.subject, format!("type {other} as a condition"), "a comparison with it")),
+            other => {
+                Err(Error::invalid(column.subject, format!("type {other} as a condition"), "a comparison with it"))
+            }
         }
     }
 
@@ -161,7 +188,8 @@ impl Binder<'_> {
         let Place::Exact(value) = place(literal, &data_type, &column.subject)? else { return Ok(predicate) };
         let schema = Schema::new(vec![Field::new("literal", data_type.clone(), true)]);
         let outcome = RecordBatch::try_new(Arc::new(schema), vec![value]).and_then(|row| predicate.evaluate(&row));
-        let outcome = outcome.map_err(|error| Error::invalid(column.subject, error.to_string(), "a test of a column"))?;
+        let outcome =
+            outcome.map_err(|error| Error::invalid(column.subject, error.to_string(), "a test of a column"))?;
         Ok(Predicate::Constant(outcome.first()))
     }
 
@@ -278,9 +306,9 @@ fn compare_zero(column: usize, op: CompareOp, data_type: &DataType) -> Predicate
         CompareOp::Lt | CompareOp::GtEq => vec![(op, -0.0)],
         CompareOp::Gt | CompareOp::LtEq => vec![(op, 0.0)],
     };
-    let compares = sides.into_iter().filter_map(|(op, zero)| {
-        float_array(zero, data_type).map(|value| Predicate::Compare { column, op, value })
-    });
+    let compares = sides
+        .into_iter()
+        .filter_map(|(op, zero)| float_array(zero, data_type).map(|value| Predicate::Compare { column, op, value }));
     if op == CompareOp::NotEq { disjunction(compares) } else { conjunction(compares) }
 }
 
@@ -304,7 +332,11 @@ fn text_test(column: &Column<'_>, test: TextTest, pattern: &Literal) -> Result<P
     let predicate = Predicate::Text { column: column.position, test, pattern: Arc::clone(&pattern) };
     // A pattern that cannot be compiled is the caller's to fix, and is told before any work.
     super::eval::text_matches(test, &pattern, &pattern).map_err(|error| {
-        Error::invalid(column.subject.as_str(), format!("the pattern {}: {error}", Value::from(text)), "a shorter pattern")
+        Error::invalid(
+            column.subject.as_str(),
+            format!("the pattern {}: {error}", Value::from(text)),
+            "a shorter pattern",
+        )
     })?;
     Ok(predicate)
 }
@@ -331,6 +363,40 @@ impl Predicate {
         match self {
             Predicate::And(terms) => terms,
             other => std::slice::from_ref(other),
+        }
+    }
+
+    /// Adds the columns it looks at.
+    pub(crate) fn add_columns(&self, columns: &mut BTreeSet<usize>) {
+        // One walk serves both; a filter is small.
+        self.clone().visit_mut(&mut |column| {
+            columns.insert(*column);
+        });
+    }
+
+    /// The same condition on rows that have only these columns, in this order.
+    pub(crate) fn on_columns(&self, columns: &[usize]) -> Predicate {
+        let mut narrow = self.clone();
+        narrow.visit_mut(&mut |column| {
+            *column = columns.iter().position(|kept| kept == column).unwrap_or(usize::MAX);
+        });
+        narrow
+    }
+
+    fn visit_mut(&mut self, see: &mut impl FnMut(&mut usize)) {
+        match self {
+            Predicate::Constant(_) => (),
+            Predicate::Known { column, .. }
+            | Predicate::Compare { column, .. }
+            | Predicate::In { column, .. }
+            | Predicate::IsNull { column }
+            | Predicate::Text { column, .. } => see(column),
+            Predicate::Columns { left, right, .. } => {
+                see(left);
+                see(right);
+            }
+            Predicate::And(terms) | Predicate::Or(terms) => terms.iter_mut().for_each(|term| term.visit_mut(see)),
+            Predicate::Not(inner) => inner.visit_mut(see),
         }
     }
 

@@ -131,7 +131,10 @@ mod tests {
         let place = |text| Decimal::parse(text).expect("a number").scaled(0);
         assert_eq!(place("1e77"), Scaled::Above);
         assert_eq!(place("-1e999999999999999999999"), Scaled::Below);
-        assert!(matches!(place("9999999999999999999999999999999999999999999999999999999999999999999999999999"), Scaled::Units { exact: true, .. }));
+        assert!(matches!(
+            place("9999999999999999999999999999999999999999999999999999999999999999999999999999"),
+            Scaled::Units { exact: true, .. }
+        ));
     }
 
     #[test]

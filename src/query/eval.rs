@@ -100,9 +100,7 @@ pub(crate) fn evaluate(predicate: &Predicate, batch: &RecordBatch) -> Result<Tru
             };
             Truth { no: yes.not(), yes }
         }
-        Predicate::Text { column, test, pattern } => {
-            Truth::of(&text_matches(*test, batch.column(*column), pattern)?)
-        }
+        Predicate::Text { column, test, pattern } => Truth::of(&text_matches(*test, batch.column(*column), pattern)?),
         Predicate::And(terms) => {
             let mut all = Truth::constant(Some(true), rows);
             for term in terms {
@@ -139,7 +137,7 @@ fn compare(op: CompareOp, left: &dyn Datum, right: &dyn Datum) -> Result<Boolean
 }
 
 /// A column with every `-0.0` as `0.0`: between two columns no literal can stand for both.
-fn plain_zeros(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn plain_zeros(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     fn plain<T: ArrowPrimitiveType>(column: &ArrayRef) -> ArrayRef {
         let zero = T::default_value();
         // `==` on floats takes the two zeros as equal, and NaN as unequal to both.
@@ -157,7 +155,7 @@ fn plain_zeros(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 }
 
 /// A dictionary as the values it stands for.
-fn plain_values(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn plain_values(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.data_type() {
         DataType::Dictionary(_, values) => cast(column, values),
         _ => Ok(Arc::clone(column)),
@@ -182,11 +180,7 @@ fn is_in(column: &ArrayRef, set: &ValueSet) -> Result<BooleanArray, ArrowError> 
     Ok(BooleanArray::new(found, nulls))
 }
 
-pub(crate) fn text_matches(
-    test: TextTest,
-    column: &ArrayRef,
-    pattern: &ArrayRef,
-) -> Result<BooleanArray, ArrowError> {
+pub(crate) fn text_matches(test: TextTest, column: &ArrayRef, pattern: &ArrayRef) -> Result<BooleanArray, ArrowError> {
     let pattern = Scalar::new(Arc::clone(pattern));
     match test {
         TextTest::Like => like::like(column, &pattern),

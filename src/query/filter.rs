@@ -40,11 +40,26 @@ pub struct Expr {
 pub(crate) enum Node {
     Column(String),
     Literal(Literal),
-    Compare { left: Box<Expr>, op: CompareOp, right: Box<Expr> },
-    In { operand: Box<Expr>, list: Vec<Literal> },
-    Between { operand: Box<Expr>, low: Box<Expr>, high: Box<Expr> },
+    Compare {
+        left: Box<Expr>,
+        op: CompareOp,
+        right: Box<Expr>,
+    },
+    In {
+        operand: Box<Expr>,
+        list: Vec<Literal>,
+    },
+    Between {
+        operand: Box<Expr>,
+        low: Box<Expr>,
+        high: Box<Expr>,
+    },
     IsNull(Box<Expr>),
-    Text { operand: Box<Expr>, test: TextTest, pattern: Literal },
+    Text {
+        operand: Box<Expr>,
+        test: TextTest,
+        pattern: Literal,
+    },
     And(Vec<Expr>),
     Or(Vec<Expr>),
     Not(Box<Expr>),
@@ -121,7 +136,11 @@ impl Expr {
     }
 
     fn over(depth: u32, node: Node) -> Self {
-        if depth >= DEPTH_MAX { Expr { node: Node::TooDeep, depth: DEPTH_MAX } } else { Expr { node, depth: depth + 1 } }
+        if depth >= DEPTH_MAX {
+            Expr { node: Node::TooDeep, depth: DEPTH_MAX }
+        } else {
+            Expr { node, depth: depth + 1 }
+        }
     }
 
     pub(crate) fn node(&self) -> &Node {

@@ -52,7 +52,9 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 pub(crate) fn is_comparable(data_type: &DataType) -> bool {
     use DataType::*;
     let nested = data_type.is_nested() || matches!(data_type, Dictionary(_, values) if is_dictionary(values));
-    !nested && !matches!(value_type(data_type), Interval(_) | RunEndEncoded(..) | Null) && !value_type(data_type).is_nested()
+    !nested
+        && !matches!(value_type(data_type), Interval(_) | RunEndEncoded(..) | Null)
+        && !value_type(data_type).is_nested()
 }
 
 fn is_dictionary(data_type: &DataType) -> bool {
@@ -102,7 +104,9 @@ pub(crate) fn place(literal: &Literal, data_type: &DataType, subject: &str) -> R
         }
         Time32(TimeUnit::Second) => time::<Time32SecondType>(literal, data_type, nanos(TimeUnit::Second)),
         Time32(_) => time::<Time32MillisecondType>(literal, data_type, nanos(TimeUnit::Millisecond)),
-        Time64(TimeUnit::Microsecond) => time::<Time64MicrosecondType>(literal, data_type, nanos(TimeUnit::Microsecond)),
+        Time64(TimeUnit::Microsecond) => {
+            time::<Time64MicrosecondType>(literal, data_type, nanos(TimeUnit::Microsecond))
+        }
         Time64(_) => time::<Time64NanosecondType>(literal, data_type, 1),
         Duration(TimeUnit::Second) => whole::<DurationSecondType>(literal, data_type),
         Duration(TimeUnit::Millisecond) => whole::<DurationMillisecondType>(literal, data_type),
@@ -122,7 +126,9 @@ fn wanted(data_type: &DataType) -> &'static str {
         Binary | LargeBinary | BinaryView | FixedSizeBinary(_) => "bytes such as X'00FF'",
         Date32 | Date64 => "a date such as '2024-01-31'",
         Time32(_) | Time64(_) => "a time such as '13:05:09.25'",
-        Timestamp(..) => "a timestamp such as '2024-01-31T13:05:09Z' (with an offset where the column's time zone is a region)",
+        Timestamp(..) => {
+            "a timestamp such as '2024-01-31T13:05:09Z' (with an offset where the column's time zone is a region)"
+        }
         Duration(_) => "a whole number of the column's units",
         _ => "a number",
     }
@@ -399,4 +405,8 @@ pub(crate) fn is_temporal_text(kind: Temporal, text: &str) -> bool {
         Temporal::Time => string_to_time_nanoseconds(text).is_ok(),
         Temporal::Date | Temporal::Timestamp => moment_nanos(text, None).is_some(),
     }
+}
+
+pub(crate) fn is_float(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64)
 }

@@ -45,7 +45,8 @@ fn refusal(expr: &Expr) -> String {
 #[test]
 fn q3_both_zeros_are_one_and_nan_is_greatest() {
     let column = || Arc::new(Float64Array::from(vec![-0.0, 0.0, f64::INFINITY, f64::NAN, -1.0])) as ArrayRef;
-    let mask = |expr: Expr| passes(&expr, column()).into_iter().map(|outcome| outcome == Some(true)).collect::<Vec<_>>();
+    let mask =
+        |expr: Expr| passes(&expr, column()).into_iter().map(|outcome| outcome == Some(true)).collect::<Vec<_>>();
     for zero in [0.0, -0.0] {
         assert_eq!(mask(col("n").eq(zero)), [true, true, false, false, false]);
         assert_eq!(mask(col("n").gt(zero)), [false, false, true, true, false]);

@@ -89,7 +89,9 @@ fn cell(name: &str, kind: Kind) -> BoxedStrategy<Option<Model>> {
         ("tiny", _) => scaled(&[-128, -1, 0, 1, 2, 127]),
         ("big", _) => scaled(&[i64::MIN.into(), -1, 0, 1, 2, 128, (1 << 53) + 1, i64::MAX.into()]),
         ("unsigned", _) => scaled(&[0, 1, 2, i64::MAX as i128 + 1, u64::MAX.into()]),
-        ("price", _) => pick(&[-99_999_900, -15_000, 0, 11_000, 15_000, 15_100, 99_999_900]).prop_map(Model::Number).boxed(),
+        ("price", _) => {
+            pick(&[-99_999_900, -15_000, 0, 11_000, 15_000, 15_100, 99_999_900]).prop_map(Model::Number).boxed()
+        }
         ("pair", _) => pick(&[[0u8, 0], [0, 1], [1, 0], [255, 255]]).prop_map(|b| Model::Bytes(b.to_vec())).boxed(),
         ("day", _) => pick(&[-1i128, 0, 1]).prop_map(|d| Model::Number(d * 86_400_000_000_000)).boxed(),
         ("at", _) => pick(&[-1i128, 0, 1, 43_200_000, 86_400_000]).prop_map(|m| Model::Number(m * 1_000_000)).boxed(),
@@ -134,16 +136,44 @@ pub(crate) fn schema() -> Schema {
 
 pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
     let number = |at: usize, unit: i128| -> Vec<Option<i128>> {
-        rows.iter().map(|row| row[at].as_ref().map(|v| match v { Model::Number(n) => n / unit, _ => panic!("{v:?}") })).collect()
+        rows.iter()
+            .map(|row| {
+                row[at].as_ref().map(|v| match v {
+                    Model::Number(n) => n / unit,
+                    _ => panic!("{v:?}"),
+                })
+            })
+            .collect()
     };
     let float = |at: usize| -> Vec<Option<f64>> {
-        rows.iter().map(|row| row[at].as_ref().map(|v| match v { Model::Float(n) => *n, _ => panic!("{v:?}") })).collect()
+        rows.iter()
+            .map(|row| {
+                row[at].as_ref().map(|v| match v {
+                    Model::Float(n) => *n,
+                    _ => panic!("{v:?}"),
+                })
+            })
+            .collect()
     };
     let text = |at: usize| -> Vec<Option<&str>> {
-        rows.iter().map(|row| row[at].as_ref().map(|v| match v { Model::Text(n) => n.as_str(), _ => panic!("{v:?}") })).collect()
+        rows.iter()
+            .map(|row| {
+                row[at].as_ref().map(|v| match v {
+                    Model::Text(n) => n.as_str(),
+                    _ => panic!("{v:?}"),
+                })
+            })
+            .collect()
     };
     let bytes = |at: usize| -> Vec<Option<&[u8]>> {
-        rows.iter().map(|row| row[at].as_ref().map(|v| match v { Model::Bytes(n) => n.as_slice(), _ => panic!("{v:?}") })).collect()
+        rows.iter()
+            .map(|row| {
+                row[at].as_ref().map(|v| match v {
+                    Model::Bytes(n) => n.as_slice(),
+                    _ => panic!("{v:?}"),
+                })
+            })
+            .collect()
     };
     let flags: Vec<_> = rows.iter().map(|row| row[0].as_ref().map(|v| *v == Model::Boolean(true))).collect();
     let columns: Vec<ArrayRef> = vec![
@@ -162,7 +192,11 @@ pub(crate) fn batch(rows: &[Row]) -> RecordBatch {
         Arc::new(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes(12).into_iter(), 2).expect("pairs")),
         Arc::new(number(13, 86_400_000_000_000).into_iter().map(|v| v.map(|v| v as i32)).collect::<Date32Array>()),
         Arc::new(
-            number(14, 1_000_000).into_iter().map(|v| v.map(|v| v as i64)).collect::<TimestampMillisecondArray>().with_timezone("+00:00"),
+            number(14, 1_000_000)
+                .into_iter()
+                .map(|v| v.map(|v| v as i64))
+                .collect::<TimestampMillisecondArray>()
+                .with_timezone("+00:00"),
         ),
         Arc::new(number(15, 1_000_000_000).into_iter().map(|v| v.map(|v| v as i32)).collect::<Time32SecondArray>()),
     ];
@@ -174,7 +208,8 @@ fn literal(kind: Kind) -> BoxedStrategy<Value> {
     let value: BoxedStrategy<Value> = match kind {
         Kind::Boolean => any::<bool>().prop_map(Value::Boolean).boxed(),
         Kind::Number => prop_oneof![
-            pick(&[-129i64, -128, -1, 0, 1, 2, 127, 128, 1 << 53, (1 << 53) + 1, i64::MIN, i64::MAX]).prop_map(Value::Int),
+            pick(&[-129i64, -128, -1, 0, 1, 2, 127, 128, 1 << 53, (1 << 53) + 1, i64::MIN, i64::MAX])
+                .prop_map(Value::Int),
             pick(&[i64::MAX as u64 + 1, u64::MAX]).prop_map(Value::UInt),
             pick(&[1.5, -1.5, 1.1, 0.001, -0.0, 9999.99, -9999.99, 1e300, f64::NAN, f64::INFINITY, f64::NEG_INFINITY])
                 .prop_map(Value::Float),
@@ -195,7 +230,8 @@ fn literal(kind: Kind) -> BoxedStrategy<Value> {
 
 fn leaf() -> BoxedStrategy<Expr> {
     let compare = pick(&COLUMNS).prop_flat_map(|(name, kind)| {
-        let op = pick(&[CompareOp::Eq, CompareOp::NotEq, CompareOp::Lt, CompareOp::LtEq, CompareOp::Gt, CompareOp::GtEq]);
+        let op =
+            pick(&[CompareOp::Eq, CompareOp::NotEq, CompareOp::Lt, CompareOp::LtEq, CompareOp::Gt, CompareOp::GtEq]);
         (Just(name), op, literal(kind), any::<bool>()).prop_map(|(name, op, value, left)| {
             if left { col(name).compare(op, value.into()) } else { Expr::from(value).compare(op, col(name)) }
         })
@@ -207,7 +243,11 @@ fn leaf() -> BoxedStrategy<Expr> {
         (Just(name), literal(kind), literal(kind)).prop_map(|(name, low, high)| col(name).between(low, high))
     });
     let null = pick(&COLUMNS).prop_map(|(name, _)| col(name).is_null());
-    let text = (pick(&["text", "large", "view", "dict"]), pick(&["%", "", "a%", "%c", "%b%", "a_c", "_", "b\\%", "%\\_", "\\\\a%", "AB%", "a%b%c", "Ü%"]), 0..3)
+    let text = (
+        pick(&["text", "large", "view", "dict"]),
+        pick(&["%", "", "a%", "%c", "%b%", "a_c", "_", "b\\%", "%\\_", "\\\\a%", "AB%", "a%b%c", "Ü%"]),
+        0..3,
+    )
         .prop_map(|(name, pattern, test)| match test {
             0 => col(name).like(pattern),
             1 => col(name).ilike(pattern),
@@ -258,7 +298,8 @@ pub(crate) fn truth(expr: &Expr, row: &Row) -> Option<bool> {
         }
         Node::IsNull(operand) => Some(value(operand, row, Kind::Text).is_none()),
         Node::Text { operand, test, pattern } => {
-            let (Some(Model::Text(text)), Literal::Value(Value::Text(pattern))) = (value(operand, row, Kind::Text), pattern)
+            let (Some(Model::Text(text)), Literal::Value(Value::Text(pattern))) =
+                (value(operand, row, Kind::Text), pattern)
             else {
                 return None;
             };
@@ -315,7 +356,9 @@ fn read(value: &Value, kind: Kind) -> Option<Model> {
         (Value::Int(value), _) => Model::Number(i128::from(*value) * 10_000),
         (Value::UInt(value), _) => Model::Number(i128::from(*value) * 10_000),
         // A finite number that overflows lies between the largest number and infinity.
-        (Value::Float(value), Kind::Single) if value.is_finite() && (*value as f32).is_infinite() => Model::Float(*value),
+        (Value::Float(value), Kind::Single) if value.is_finite() && (*value as f32).is_infinite() => {
+            Model::Float(*value)
+        }
         (Value::Float(value), Kind::Single) => Model::Float(f64::from(*value as f32)),
         (Value::Float(value), Kind::Double) => Model::Float(*value),
         (Value::Float(value), _) if *value == f64::NEG_INFINITY => Model::Number(-FAR),
