@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
+use actix::{Addr, Handler, Message};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
@@ -205,7 +205,7 @@ impl Engine {
     /// [`Error::InvalidInput`] for a key that does not fit the primary key, or a shard without
     /// one; why the shard does not answer.
     pub async fn get(&self, key: impl Into<Key>) -> Result<Lookup> {
-        self.ask(self.shard.0.reader.send(Get::new(key)).await)
+        self.ask(Get::new(key)).await
     }
 
     /// Looks up many keys in one snapshot; the answers keep the order of the keys.
@@ -213,7 +213,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub async fn get_many(&self, keys: Vec<Key>) -> Result<Lookups> {
-        self.ask(self.shard.0.reader.send(GetMany { keys, level: ReadLevel::Visible }).await)
+        self.ask(GetMany { keys, level: ReadLevel::Visible }).await
     }
 
     /// Scans the rows acknowledged so far.
@@ -222,7 +222,7 @@ impl Engine {
     /// [`Error::InvalidInput`] for a scan that does not fit the schema; why the shard does not
     /// answer.
     pub async fn scan(&self, scan: Scan) -> Result<RowStream> {
-        self.ask(self.shard.0.reader.send(RunScan { scan, level: ReadLevel::Visible }).await)
+        self.ask(RunScan { scan, level: ReadLevel::Visible }).await
     }
 
     /// Takes a snapshot of the rows acknowledged so far: a value that never changes (V4).
@@ -247,12 +247,20 @@ impl Engine {
     /// # Errors
     /// As [`Engine::snapshot_as_of`].
     pub async fn snapshot_with(&self, request: TakeSnapshot) -> Result<Snapshot> {
-        self.ask(self.shard.0.reader.send(request).await)
+        self.ask(request).await
     }
 
     /// A Reader that is gone has a reason, and the reason is the answer.
-    fn ask<T>(&self, answer: Result<Result<T>, actix::MailboxError>) -> Result<T> {
-        answer.unwrap_or_else(|_| Err(self.shard.0.status.closed_reason()))
+    async fn ask<M, T>(&self, message: M) -> Result<T>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
+        Reader: Handler<M>,
+    {
+        match self.shard.0.reader.send(message).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.shard.0.status.reason_for_silence().await),
+        }
     }
 
     /// How far the shard is, and the means to wait for more.
@@ -302,12 +310,7 @@ impl Engine {
         if shard.status.begin_closing() {
             shard.drain.tell(Drain);
         }
-        let mut state = shard.status.subscribe();
-        let ended = state.wait_for(|state| matches!(state, ShardState::Failed(_) | ShardState::Closed)).await;
-        match ended.map(|state| state.clone()) {
-            Ok(ShardState::Failed(failure)) => Err(failure.to_error()),
-            _ => Ok(()),
-        }
+        shard.status.ended().await
     }
 
     /// Ends the shard's life at once, without I/O. What was acknowledged as durable is in the

@@ -378,17 +378,17 @@ fn in_storage_schema(object: &Path, schema: &SchemaRef, batches: Vec<RecordBatch
     let own = |batch: RecordBatch| {
         let stored = batch.schema();
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let (_, columns, _) = batch.into_parts();
+        let (_, arrays, _) = batch.into_parts();
         if stored.fields() != schema.fields() {
-            return Err(Error::corrupt(object, columns(&stored), columns(schema)));
+            return Err(Error::corrupt(object, described(&stored), described(schema)));
         }
-        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+        RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
             .map_err(|error| Error::corrupt(object, error.to_string(), "rows of the shard's schema"))
     };
     batches.into_iter().map(own).collect()
 }
 
-fn columns(schema: &SchemaRef) -> String {
+fn described(schema: &SchemaRef) -> String {
     let columns: Vec<_> =
         schema.fields().iter().map(|field| format!("{}: {}", field.name(), field.data_type())).collect();
     format!("the columns {}", columns.join(", "))

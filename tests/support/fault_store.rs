@@ -58,8 +58,10 @@ pub enum Fault {
     ShortRead(usize),
     /// A read has one bit flipped in this byte (counted around the object's end).
     BitFlip { byte: usize, bit: u8 },
-    /// A list lacks the names that contain this text.
-    HideFromList(String),
+    /// The store's client panics.
+    Panic,
+    /// A list lacks the names that contain one of these texts.
+    HideFromList(Vec<String>),
 }
 
 /// Holds operations until it is opened. Once open it stays open.
@@ -345,7 +347,8 @@ impl State {
     }
 
     fn roll(&mut self, op: Op) -> Option<Fault> {
-        let Odds { fail_before, fail_after, late, conflict_without_object, not_found, short_read, bit_flip } = self.odds;
+        let Odds { fail_before, fail_after, late, conflict_without_object, not_found, short_read, bit_flip } =
+            self.odds;
         let byte = self.throw(1 << 16) as usize;
         let faults = match op {
             Op::Put => vec![
@@ -396,6 +399,7 @@ fn refusal(fault: &Fault, path: &str) -> Option<Error> {
         Fault::NotFound => Some(Error::NotFound { path, source: "404 not found".into() }),
         Fault::PermissionDenied => Some(Error::PermissionDenied { path, source: "403 forbidden".into() }),
         Fault::DiskFull => Some(generic("no space left on device")),
+        Fault::Panic => panic!("the store's client panics, as the test wants"),
         _ => None,
     }
 }
@@ -526,9 +530,9 @@ impl ObjectStore for FaultStore {
             }
             let names = store.inner.list(prefix.as_ref());
             match fault {
-                Fault::HideFromList(text) => names
+                Fault::HideFromList(texts) => names
                     .try_filter(move |object| {
-                        let shown = !object.location.as_ref().contains(&text);
+                        let shown = !texts.iter().any(|text| object.location.as_ref().contains(text));
                         async move { shown }
                     })
                     .boxed(),
