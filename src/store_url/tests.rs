@@ -11,13 +11,13 @@ fn refusal(url: &str) -> String {
 fn holds(store: &Store, name: &str) -> bool {
     use object_store::ObjectStoreExt;
     let at = store.root().clone().join(name);
-    futures::executor::block_on(store.object_store().head(&at)).is_ok()
+    in_runtime(store.object_store().head(&at)).is_ok()
 }
 
 fn put(store: &Store, name: &str) {
     use object_store::ObjectStoreExt;
     let at = store.root().clone().join(name);
-    futures::executor::block_on(store.object_store().put(&at, "x".into())).expect("the put");
+    in_runtime(store.object_store().put(&at, "x".into())).expect("the put");
 }
 
 /// A local store does its work on threads of a runtime.
