@@ -5,6 +5,8 @@
 //!
 //! `cargo bench --bench visible_puts`
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a bench that cannot run shall say so")]
+
 mod support;
 
 use std::sync::Arc;

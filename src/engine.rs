@@ -10,14 +10,14 @@ use arrow_schema::SchemaRef;
 
 use crate::actors::bootstrap;
 use crate::actors::herald::Herald;
-use crate::actors::lifecycle::{ShardState, Status};
+use crate::actors::lifecycle::ShardState;
 use crate::actors::reader::{Get, GetMany, Reader, RunScan, TakeSnapshot};
 use crate::actors::topology::Shard;
 use crate::actors::wal_appender::{Append, Drain, Receipt, WalAppender};
 use crate::admission::{Admission, Admitted};
 use crate::config::{Components, Settings};
 use crate::cursors::{Cursors, ReadLevel};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{Seq, SeqRange};
 use crate::query::{Lookup, Lookups, RowStream, Scan, Snapshot};
 use crate::spec::{TableSpec, ValidatedSpec};
@@ -127,8 +127,8 @@ impl EngineBuilder {
     /// Opens the shard: claims it for this writer, fences whoever had it, and replays the log.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] before anything is touched; [`Error::Fenced`] if another opener
-    /// was faster; [`Error::Corrupt`] and [`Error::Io`] from reading the store. A failed open
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) before anything is touched; [`Error::Fenced`](crate::Error::Fenced) if another opener
+    /// was faster; [`Error::Corrupt`](crate::Error::Corrupt) and [`Error::Io`](crate::Error::Io) from reading the store. A failed open
     /// leaves a shard that the next open opens (O9).
     pub async fn open(self) -> Result<Engine> {
         let shard = bootstrap::open(self).await?;
@@ -149,7 +149,7 @@ impl Engine {
     /// put that has its `Seq` (P7).
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] and [`Error::Backpressure`]: nothing was written. Anything else:
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) and [`Error::Backpressure`](crate::Error::Backpressure): nothing was written. Anything else:
     /// the shard is finished, and the rows may or may not be found when it is opened again.
     pub async fn put(&self, rows: RecordBatch) -> Result<SeqRange> {
         self.put_all(vec![rows]).await
@@ -202,7 +202,7 @@ impl Engine {
     /// Looks up one key among the rows acknowledged so far.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a key that does not fit the primary key, or a shard without
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a key that does not fit the primary key, or a shard without
     /// one; why the shard does not answer.
     pub async fn get(&self, key: impl Into<Key>) -> Result<Lookup> {
         self.ask(Get::new(key)).await
@@ -219,7 +219,7 @@ impl Engine {
     /// Scans the rows acknowledged so far.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a scan that does not fit the schema; why the shard does not
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a scan that does not fit the schema; why the shard does not
     /// answer.
     pub async fn scan(&self, scan: Scan) -> Result<RowStream> {
         self.ask(RunScan { scan, level: ReadLevel::Visible }).await
@@ -237,7 +237,7 @@ impl Engine {
     /// put's range shows the whole put; a number inside the range shows a part of it.
     ///
     /// # Errors
-    /// [`Error::SeqNotHeld`]; why the shard does not answer.
+    /// [`Error::SeqNotHeld`](crate::Error::SeqNotHeld); why the shard does not answer.
     pub async fn snapshot_as_of(&self, seq: Seq) -> Result<Snapshot> {
         self.snapshot_with(TakeSnapshot { as_of: Some(seq), ..TakeSnapshot::default() }).await
     }
@@ -314,7 +314,7 @@ impl Engine {
     }
 
     /// Ends the shard's life at once, without I/O. What was acknowledged as durable is in the
-    /// log; whoever still waits gets [`Error::Closed`] (C2).
+    /// log; whoever still waits gets [`Error::Closed`](crate::Error::Closed) (C2).
     pub fn abort(&self) {
         self.shard.0.status.closed();
     }

@@ -36,3 +36,7 @@ pub use spec::{IndexKind, IndexSpec, TableSpec, ValidatedSpec};
 pub use stats::Stats;
 pub use store_url::{Store, StoreKind};
 pub use value::{Key, Value};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,7 @@
 //! How a shard ends when nothing is wrong (C1 to C3).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! How a shard fails: once, loudly, for everyone (Z1 to Z5, W6, W7, L1).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

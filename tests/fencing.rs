@@ -1,5 +1,7 @@
 //! Two writers of one shard (E1 to E3, O5 to O7).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,5 +1,7 @@
 //! What a put and a delete promise (P1 to P11, V1 to V6).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

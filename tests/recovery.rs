@@ -1,5 +1,7 @@
 //! What an open finds after a crash (R1 to R4, F5 as far as the log goes).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

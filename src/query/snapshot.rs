@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -97,6 +98,24 @@ pub enum Outcome {
     Deleted,
     /// The key was never written.
     Missing,
+}
+
+/// For people: `id: 1, text: one`, or that there is nothing.
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = match self {
+            Lookup::Found(row) => row,
+            Lookup::Deleted => return f.write_str("deleted"),
+            Lookup::Missing => return f.write_str("not found"),
+        };
+        let options = FormatOptions::default().with_null("NULL");
+        for (at, (field, column)) in row.schema_ref().fields().iter().zip(row.columns()).enumerate() {
+            let separator = if at == 0 { "" } else { ", " };
+            let value = ArrayFormatter::try_new(column.as_ref(), &options).map_err(|_| fmt::Error)?;
+            write!(f, "{separator}{}: {}", field.name(), value.value(0))?;
+        }
+        Ok(())
+    }
 }
 
 impl Lookups {

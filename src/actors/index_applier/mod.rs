@@ -33,7 +33,7 @@ use crate::rows::SequencedRows;
 use crate::stats::Counters;
 
 /// Puts rows into the memtable and its indexes, in order.
-pub struct IndexApplier {
+pub(crate) struct IndexApplier {
     // Declared before the cursor: the reason is latched before waiters wake (see lifecycle).
     guard: DeathGuard,
     status: Arc<Status>,
@@ -121,7 +121,7 @@ impl IndexApplier {
             return self.fail(Failure::Invariant { id: crate::invariants::S1, detail }, ctx);
         };
         self.apply_started = self.clock.now();
-        let mut answer = ApplyAnswer { edge: Edge::to(&ctx.address(), "IndexApplier", &self.status), outcome: None };
+        let answer = ApplyAnswer { edge: Edge::to(&ctx.address(), "IndexApplier", &self.status), outcome: None };
         let pool = Arc::clone(&self.cpu_pool);
         self.cpu_pool.spawn(Box::new(move || {
             let _span =
@@ -131,7 +131,7 @@ impl IndexApplier {
                 memtable.apply_parallel(&rows, pool.as_ref())?;
                 Ok(memtable)
             }));
-            answer.outcome = applied.ok();
+            answer.give(applied.ok());
         }));
     }
 
@@ -160,6 +160,12 @@ impl IndexApplier {
 struct ApplyAnswer {
     edge: Edge<ApplyFinished>,
     outcome: Option<Result<MemtableWriter, Failure>>,
+}
+
+impl ApplyAnswer {
+    fn give(mut self, outcome: Option<Result<MemtableWriter, Failure>>) {
+        self.outcome = outcome;
+    }
 }
 
 impl Drop for ApplyAnswer {
