@@ -12,9 +12,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
-use object_store::ObjectStore;
 use support::{Latencies, Summary, median, now, rows, schema, verdict};
 use tidewal::{Engine, IndexSpec, Settings, Store, TableSpec};
 
@@ -23,7 +23,10 @@ const ROUNDS: usize = 3;
 
 fn stores() -> [(&'static str, Arc<dyn ObjectStore>); 2] {
     let slow = ThrottleConfig { wait_put_per_call: Duration::from_millis(100), ..ThrottleConfig::default() };
-    [("in memory", Arc::new(InMemory::new())), ("PUT takes 100 ms", Arc::new(ThrottledStore::new(InMemory::new(), slow)))]
+    [
+        ("in memory", Arc::new(InMemory::new())),
+        ("PUT takes 100 ms", Arc::new(ThrottledStore::new(InMemory::new(), slow))),
+    ]
 }
 
 async fn open(store: Arc<dyn ObjectStore>, spec: TableSpec) -> Engine {
@@ -40,7 +43,7 @@ async fn open(store: Arc<dyn ObjectStore>, spec: TableSpec) -> Engine {
 async fn main() {
     let mut worst = (Duration::ZERO, Duration::ZERO);
     for round in 0..ROUNDS {
-        println!("round {round}: one hop to a thread and back  {}", hops().await);
+        println!("round {round}: one hop to a thread and back  {}", support::hops().await);
         for (name, store) in stores() {
             let one = one_row_puts(store).await;
             println!("round {round}: one row, {name:<17} visible {one}");
@@ -56,24 +59,13 @@ async fn main() {
             let (_, store) = stores().into_iter().find(|(of, _)| *of == name).expect("it is there");
             rates.push(hundred_row_puts(store).await);
         }
-        println!("100 rows a put, primary key and one B-tree, {name}: {:.0} rows/s (median of {rates:.0?})", median(rates.clone()));
+        println!(
+            "100 rows a put, primary key and one B-tree, {name}: {:.0} rows/s (median of {rates:.0?})",
+            median(rates.clone())
+        );
         all.push(median(rates));
     }
     verdict(">= 1,000,000 rows/s on both", all.iter().all(|rate| *rate >= 1_000_000.0));
-}
-
-async fn hops() -> Summary {
-    let (ask, asked) = std::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>();
-    std::thread::spawn(move || asked.into_iter().for_each(|reply| reply.send(()).unwrap_or_default()));
-    let mut latencies = Latencies::default();
-    for _ in 0..20_000 {
-        let (reply, answer) = tokio::sync::oneshot::channel();
-        let start = now();
-        ask.send(reply).expect("it listens");
-        answer.await.expect("it answers");
-        latencies.add(start.elapsed());
-    }
-    latencies.summary()
 }
 
 async fn one_row_puts(store: Arc<dyn ObjectStore>) -> Summary {

@@ -1,5 +1,5 @@
 //! What every bench needs: latencies as percentiles, rows of a known size, scratch folders.
-#![allow(dead_code, reason = "each bench uses its own part")]
+#![allow(dead_code, clippy::expect_used, reason = "each bench uses its own part")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
 use std::fmt;
@@ -96,4 +96,19 @@ pub fn resident() -> (u64, u64) {
 /// Says whether a goal was met. The figures of one noisy run are no test: this never fails.
 pub fn verdict(goal: &str, met: bool) {
     println!("  goal: {goal}: {}", if met { "met" } else { "MISSED in this run" });
+}
+
+/// Round trips between a tokio task and a thread of its own: what waking a thread costs here.
+pub async fn hops() -> Summary {
+    let (ask, asked) = std::sync::mpsc::channel::<tokio::sync::oneshot::Sender<()>>();
+    std::thread::spawn(move || asked.into_iter().for_each(|reply| reply.send(()).unwrap_or_default()));
+    let mut latencies = Latencies::default();
+    for _ in 0..20_000 {
+        let (reply, answer) = tokio::sync::oneshot::channel();
+        let start = now();
+        ask.send(reply).expect("it listens");
+        answer.await.expect("it answers");
+        latencies.add(start.elapsed());
+    }
+    latencies.summary()
 }
