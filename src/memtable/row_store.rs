@@ -26,8 +26,10 @@ struct Stored {
     batch: RecordBatch,
 }
 
-/// What one slot costs.
-pub(super) const SLOT_BYTES: u64 = size_of::<OnceLock<Stored>>() as u64;
+/// What a batch takes beside its rows.
+pub(super) const fn bytes_per_batch() -> u64 {
+    Slots::<OnceLock<Stored>>::bytes_per_slot()
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -61,12 +63,8 @@ pub(crate) struct RowWindow {
 
 /// An empty store for rows of the schema, beginning at `first`.
 pub(crate) fn new(schema: &SchemaRef, first: Seq) -> (RowStoreWriter, RowStoreReader) {
-    let shared = Arc::new(Shared {
-        first,
-        schema: Arc::clone(schema),
-        batches: Slots::default(),
-        filled: AtomicUsize::new(0),
-    });
+    let shared =
+        Arc::new(Shared { first, schema: Arc::clone(schema), batches: Slots::default(), filled: AtomicUsize::new(0) });
     (RowStoreWriter { shared: Arc::clone(&shared), end: first, bytes: 0 }, RowStoreReader(shared))
 }
 

@@ -14,10 +14,8 @@ fn schema() -> SchemaRef {
 fn batch(keys: &[i64]) -> RecordBatch {
     // Every third text is longer than fits in place.
     let text = |key: &i64| format!("{}{key}", "k".repeat(if key % 3 == 0 { 40 } else { 1 }));
-    let columns: Vec<ArrayRef> = vec![
-        Arc::new(Int64Array::from(keys.to_vec())),
-        Arc::new(StringArray::from_iter_values(keys.iter().map(text))),
-    ];
+    let columns: Vec<ArrayRef> =
+        vec![Arc::new(Int64Array::from(keys.to_vec())), Arc::new(StringArray::from_iter_values(keys.iter().map(text)))];
     RecordBatch::try_new(schema(), columns).expect("a batch")
 }
 
@@ -62,8 +60,7 @@ fn v4_an_older_snapshot_keeps_the_version_it_saw() {
     let key = encoded(&reader, 42);
     for watermark in 1..=5 {
         assert_eq!(reader.newest(&key, Seq::new(watermark)), Some(Seq::new(watermark - 1)));
-        let live: Vec<u64> =
-            (0..watermark).filter(|seq| reader.is_live(Seq::new(*seq), Seq::new(watermark))).collect();
+        let live: Vec<u64> = (0..watermark).filter(|seq| reader.is_live(Seq::new(*seq), Seq::new(watermark))).collect();
         assert_eq!(live, [watermark - 1]);
     }
 }
@@ -111,7 +108,6 @@ proptest! {
         which in 0usize..3,
     ) {
         let (mut writer, _) = new(&schema(), KEYS[which], Seq::ZERO).expect("sortable");
-        let empty = 64 << 10;
         let (mut rows, mut estimate) = (0, 0);
         for keys in &puts {
             let batch = batch(keys);
@@ -120,7 +116,7 @@ proptest! {
             estimate += bytes_estimate(keys.len() as u64, bytes, writer.shared.encoder.types());
             writer.apply(Seq::new(rows), &batch).expect("applied");
             rows += keys.len() as u64;
-            prop_assert!(writer.bytes() <= estimate + empty, "{} of {estimate}", writer.bytes());
+            prop_assert!(writer.bytes() <= estimate + EMPTY_BYTES, "{} of {estimate}", writer.bytes());
         }
     }
 }
