@@ -1,24 +1,30 @@
 //! Keys as bytes whose order is the order of the values.
 //!
 //! The encoding is Arrow's row format: each column's bytes follow the one's before, and the
-//! bytes of the first columns are a prefix of the whole. Nulls come before every value.
+//! bytes of the first columns are a prefix of the whole. Nulls come before every value. The
+//! bytes of one value are never a prefix of those of another, so a prefix of columns is decided
+//! before the next column is looked at. A dictionary is encoded as its values are.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, StringArray, UInt64Array, new_null_array,
-};
-use arrow_cast::{CastOptions, cast_with_options};
+use arrow_array::cast::AsArray;
+use arrow_array::types::ByteArrayType;
+use arrow_array::{Array, ArrayRef, GenericByteArray, RecordBatch, new_null_array};
+use arrow_buffer::ArrowNativeType;
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use smallvec::SmallVec;
 
+use crate::coerce::value_to_array;
 use crate::error::{Error, Result};
 use crate::value::{Key, Value};
 
+/// How long a key may be to lie in [`KeyBytes`] itself.
+pub(crate) const INLINE_BYTES: usize = 24;
+
 /// An encoded key. Whole numbers and short texts fit in place.
-pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
+pub(crate) type KeyBytes = SmallVec<[u8; INLINE_BYTES]>;
 
 /// Encodes the key columns of one index, always in the same order.
 #[derive(Debug)]
@@ -27,16 +33,20 @@ pub(crate) struct KeyEncoder {
     columns: Vec<usize>,
     names: Vec<String>,
     types: Vec<DataType>,
-    converter: RowConverter,
+    whole: RowConverter,
+    /// One for each column alone. Their bytes, one after the other, are those of `whole`.
+    single: Vec<RowConverter>,
 }
 
 impl KeyEncoder {
     /// For these columns of the schema, whose types have an order (O2, O3).
     pub(crate) fn new(schema: &SchemaRef, columns: &[usize]) -> Result<Self, ArrowError> {
         let types: Vec<DataType> = columns.iter().map(|at| schema.field(*at).data_type().clone()).collect();
-        let converter = RowConverter::new(types.iter().cloned().map(SortField::new).collect())?;
+        let field = |data_type| SortField::new(value_type(data_type).clone());
+        let whole = RowConverter::new(types.iter().map(field).collect())?;
+        let single = types.iter().map(|of| RowConverter::new(vec![field(of)])).collect::<Result<_, _>>()?;
         let names = columns.iter().map(|at| schema.field(*at).name().clone()).collect();
-        Ok(KeyEncoder { columns: columns.to_vec(), names, types, converter })
+        Ok(KeyEncoder { columns: columns.to_vec(), names, types, whole, single })
     }
 
     /// The positions of the key columns in the schema.
@@ -50,17 +60,26 @@ impl KeyEncoder {
     }
 
     /// The keys of all rows of a batch in that schema.
-    pub(crate) fn encode_rows(&self, batch: &arrow_array::RecordBatch) -> Result<Rows, ArrowError> {
+    pub(crate) fn encode_rows(&self, batch: &RecordBatch) -> Result<Rows, ArrowError> {
         let columns: Vec<ArrayRef> = self.columns.iter().map(|at| Arc::clone(batch.column(*at))).collect();
-        self.converter.convert_columns(&columns)
+        self.encode_columns(&columns)
     }
 
-    /// Keys given as arrays, one per key column.
+    /// Keys given as arrays, one per key column. A dictionary column takes arrays of its values'
+    /// type too.
     pub(crate) fn encode_columns(&self, columns: &[ArrayRef]) -> Result<Rows, ArrowError> {
-        self.converter.convert_columns(columns)
+        if columns.iter().any(|column| matches!(column.data_type(), DataType::Dictionary(..))) {
+            let columns = columns.iter().map(without_dictionary).collect::<Result<Vec<_>, _>>()?;
+            return self.whole.convert_columns(&columns);
+        }
+        self.whole.convert_columns(columns)
     }
 
     /// One key, as a caller writes it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidInput`] for a wrong number of values, and for one that the type of its
+    /// column cannot hold exactly; a null is no key.
     pub(crate) fn encode_key(&self, key: &Key) -> Result<KeyBytes> {
         if key.0.len() != self.types.len() {
             return Err(Error::invalid(
@@ -69,22 +88,34 @@ impl KeyEncoder {
                 format!("{} ({})", self.types.len(), self.names.join(", ")),
             ));
         }
-        let mut columns = Vec::with_capacity(key.0.len());
-        for ((value, data_type), name) in key.0.iter().zip(&self.types).zip(&self.names) {
-            let array = exact_array(value, data_type).ok_or_else(|| {
+        let mut bytes = KeyBytes::new();
+        for (at, (value, data_type)) in key.0.iter().zip(&self.types).enumerate() {
+            if push_plain(&mut bytes, value, data_type) {
+                continue;
+            }
+            let array = value_to_array(value, data_type).filter(|array| array.is_valid(0));
+            let pushed = array.and_then(|array| self.push_single(&mut bytes, at, &array).ok());
+            pushed.ok_or_else(|| {
+                let column = self.names.get(at).map(String::as_str).unwrap_or_default();
                 Error::invalid(
-                    format!("key column `{name}`"),
+                    format!("key column `{column}`"),
                     value.to_string(),
                     format!("a value of type {data_type}"),
                 )
             })?;
-            columns.push(array);
         }
-        let rows = self
-            .converter
-            .convert_columns(&columns)
-            .map_err(|error| Error::invalid("the key", error.to_string(), "values of the key columns' types"))?;
-        Ok(KeyBytes::from_slice(rows.row(0).as_ref()))
+        Ok(bytes)
+    }
+
+    /// Appends the bytes of a one-row array of the column at `at` of the key.
+    fn push_single(&self, bytes: &mut impl Extend<u8>, at: usize, value: &ArrayRef) -> Result<(), ArrowError> {
+        let Some(converter) = self.single.get(at) else {
+            let detail = format!("column {at} of a key of {}", self.single.len());
+            return Err(ArrowError::InvalidArgumentError(detail));
+        };
+        let rows = converter.convert_columns(&[without_dictionary(value)?])?;
+        bytes.extend(rows.row(0).data().iter().copied());
+        Ok(())
     }
 }
 
@@ -93,8 +124,9 @@ pub(crate) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl KeyEncoder {
     /// The bounds of all keys whose first columns equal these values (arrays of one row; a null
-    /// is equal to null here), and whose next column, if one is given, lies in the range. A range
-    /// never holds nulls, as SQL wants it.
+    /// is equal to null here, which is how `IS NULL` is asked), and whose next column, if one is
+    /// given, lies in the range. A range never holds nulls, as SQL wants it. Floats are ordered
+    /// as Arrow's kernels order them: -0.0 below 0.0, and NaN at the ends.
     pub(crate) fn bounds(
         &self,
         equal: &[ArrayRef],
@@ -105,16 +137,20 @@ impl KeyEncoder {
         let Some((lower, upper)) = next else {
             return Ok((Bound::Included(prefix.clone()), end_of_prefix()));
         };
-        let Some(data_type) = self.types.get(equal.len()) else {
-            let detail = format!("a range on column {} of a key of {}", equal.len(), self.types.len());
-            return Err(ArrowError::InvalidArgumentError(detail));
+        let extended = |value: &ArrayRef| -> Result<Vec<u8>, ArrowError> {
+            let mut bytes = prefix.clone();
+            self.push_single(&mut bytes, equal.len(), value)?;
+            Ok(bytes)
         };
-        let extended = |value: &ArrayRef| self.encode_prefix(&[equal, std::slice::from_ref(value)].concat());
-        let after = |bytes: Vec<u8>| successor(bytes).map_or(Bound::Unbounded, Bound::Included);
+        // A value's bytes begin with a marker far below 255, so something always follows them.
+        let after = |bytes: Vec<u8>| Bound::Included(successor(bytes).unwrap_or_default());
         let lower = match &lower {
             Bound::Included(value) => Bound::Included(extended(value)?),
             Bound::Excluded(value) => after(extended(value)?),
-            Bound::Unbounded => after(extended(&new_null_array(data_type, 1))?),
+            Bound::Unbounded => {
+                let data_type = self.types.get(equal.len()).unwrap_or(&DataType::Null);
+                after(extended(&new_null_array(value_type(data_type), 1))?)
+            }
         };
         let upper = match &upper {
             Bound::Included(value) => successor(extended(value)?).map_or(Bound::Unbounded, Bound::Excluded),
@@ -124,14 +160,33 @@ impl KeyEncoder {
         Ok((lower, upper))
     }
 
+    /// The bounds of all keys whose first columns equal these values and whose next column, of
+    /// text or bytes, starts with `start`.
+    pub(crate) fn starting_with(&self, equal: &[ArrayRef], start: &[u8]) -> Result<KeyBounds, ArrowError> {
+        let Some(true) = self.types.get(equal.len()).map(is_variable) else {
+            let detail = format!("a start of text in column {} of a key of {:?}", equal.len(), self.types);
+            return Err(ArrowError::InvalidArgumentError(detail));
+        };
+        let prefix = self.encode_prefix(equal)?;
+        let extended = |value: &[u8]| {
+            let mut bytes = prefix.clone();
+            push_variable(&mut bytes, value);
+            bytes
+        };
+        // What starts so is what lies from it to the first bytes after all that start so. Those
+        // need not be text, and nothing but bytes compares here.
+        let upper = match successor(start.to_vec()) {
+            Some(end) => Bound::Excluded(extended(&end)),
+            None => successor(prefix.clone()).map_or(Bound::Unbounded, Bound::Excluded),
+        };
+        Ok((Bound::Included(extended(start)), upper))
+    }
+
     /// The bytes of the first columns, which begin every key that has these values in them.
     fn encode_prefix(&self, values: &[ArrayRef]) -> Result<Vec<u8>, ArrowError> {
-        if values.is_empty() {
-            return Ok(Vec::new());
-        }
-        let types = self.types.iter().take(values.len()).cloned().map(SortField::new);
-        let rows = RowConverter::new(types.collect())?.convert_columns(values)?;
-        Ok(rows.row(0).as_ref().to_vec())
+        let mut bytes = Vec::new();
+        values.iter().enumerate().try_for_each(|(at, value)| self.push_single(&mut bytes, at, value))?;
+        Ok(bytes)
     }
 }
 
@@ -147,95 +202,105 @@ fn successor(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     None
 }
 
-/// The value as an array of one row, if the type can hold exactly it. A null is no key.
-fn exact_array(value: &Value, data_type: &DataType) -> Option<ArrayRef> {
-    let array: ArrayRef = match value {
-        Value::Null => return None,
-        Value::Boolean(value) => Arc::new(BooleanArray::from(vec![*value])),
-        Value::Int(value) => Arc::new(Int64Array::from(vec![*value])),
-        Value::UInt(value) => Arc::new(UInt64Array::from(vec![*value])),
-        Value::Float(value) => Arc::new(Float64Array::from(vec![*value])),
-        Value::Text(value) => Arc::new(StringArray::from(vec![value.as_str()])),
-        Value::Binary(value) => Arc::new(BinaryArray::from(vec![value.as_slice()])),
-    };
-    if array.data_type() == data_type {
-        return Some(array);
+/// What a column's keys are encoded as.
+fn value_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => value_type(values),
+        other => other,
     }
-    if !related(value, data_type) {
-        return None;
-    }
-    let cast = |array: &ArrayRef, to: &DataType| {
-        cast_with_options(array, to, &CastOptions { safe: true, ..CastOptions::default() }).ok()
-    };
-    let converted = cast(&array, data_type).filter(|converted| converted.is_valid(0))?;
-    // A number that comes back changed did not fit: 300 in a byte, 1.5 in an integer. Text is
-    // parsed, and need not come back as it was written.
-    let exact = matches!(value, Value::Text(_)) || cast(&converted, array.data_type())?.as_ref() == array.as_ref();
-    exact.then_some(converted)
 }
 
-/// Whether a value of this kind is ever meant for the type. Casts alone would take `'1'` for a
-/// number, and a number for a date.
-fn related(value: &Value, data_type: &DataType) -> bool {
-    let of = match data_type {
-        DataType::Dictionary(_, of) => of.as_ref(),
-        other => other,
-    };
-    match value {
-        Value::Null => false,
-        Value::Boolean(_) => matches!(of, DataType::Boolean),
-        Value::Int(_) | Value::UInt(_) | Value::Float(_) => of.is_numeric(),
-        Value::Text(_) => {
-            of.is_temporal()
-                || matches!(of, DataType::Decimal32(..) | DataType::Decimal64(..))
-                || matches!(of, DataType::Decimal128(..) | DataType::Decimal256(..))
-                || matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-        }
-        Value::Binary(_) => {
-            matches!(of, DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_))
-        }
+/// Encoding a dictionary array encodes its whole dictionary, however few rows use it. The values
+/// of the rows alone are as many as there are rows.
+fn without_dictionary(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    match column.data_type() {
+        of @ DataType::Dictionary(..) => arrow_cast::cast(column, value_type(of)),
+        _ => Ok(Arc::clone(column)),
     }
+}
+
+fn is_variable(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(value_type(data_type), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
+}
+
+/// Appends the most common kinds of key without making an array of them, which would take most
+/// of a lookup's time. Says whether it did. The tests hold its bytes against the converter's.
+fn push_plain(bytes: &mut KeyBytes, value: &Value, data_type: &DataType) -> bool {
+    const VALID: u8 = 1;
+    match (value, data_type) {
+        (Value::Int(value), DataType::Int64) => {
+            bytes.push(VALID);
+            // Without its sign bit the number sorts as its bytes do.
+            bytes.extend_from_slice(&(value ^ i64::MIN).to_be_bytes());
+        }
+        (Value::Text(value), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
+            push_variable(bytes, value.as_bytes());
+        }
+        (Value::Binary(value), DataType::Binary | DataType::LargeBinary | DataType::BinaryView) => {
+            push_variable(bytes, value);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// The blocks of a variable-length value: four of 8 bytes, then of 32.
+const SHORT_BLOCK: usize = 8;
+const LONG_BLOCK: usize = 32;
+
+/// Appends text or bytes in the row format: a marker, then blocks padded with zeros, each
+/// followed by 255 if another comes and by its length if none does.
+fn push_variable(bytes: &mut impl Extend<u8>, value: &[u8]) {
+    const EMPTY: u8 = 1;
+    const NOT_EMPTY: u8 = 2;
+    const CONTINUED: u8 = u8::MAX;
+    if value.is_empty() {
+        bytes.extend([EMPTY]);
+        return;
+    }
+    bytes.extend([NOT_EMPTY]);
+    let (short, long) = value.split_at(value.len().min(LONG_BLOCK));
+    let short = short.chunks(SHORT_BLOCK).map(|block| (block, SHORT_BLOCK));
+    let mut blocks = short.chain(long.chunks(LONG_BLOCK).map(|block| (block, LONG_BLOCK))).peekable();
+    while let Some((block, size)) = blocks.next() {
+        bytes.extend(block.iter().copied());
+        bytes.extend(std::iter::repeat_n(0, size - block.len()));
+        bytes.extend([if blocks.peek().is_some() { CONTINUED } else { block.len() as u8 }]);
+    }
+}
+
+/// The length of [`push_variable`]'s bytes.
+fn variable_len(value: usize) -> u64 {
+    let encoded = if value <= LONG_BLOCK {
+        1 + value.div_ceil(SHORT_BLOCK) * (SHORT_BLOCK + 1)
+    } else {
+        1 + LONG_BLOCK / SHORT_BLOCK * (SHORT_BLOCK + 1) + (value - LONG_BLOCK).div_ceil(LONG_BLOCK) * (LONG_BLOCK + 1)
+    };
+    encoded as u64
+}
+
+/// The bytes of a column's encoded keys, all rows together. It reads lengths, not values, and is
+/// exact but for nulls, which it may take for longer.
+pub(crate) fn encoded_bytes(column: &ArrayRef) -> u64 {
+    let rows = column.len() as u64;
+    match column.data_type() {
+        DataType::Utf8 => bytes_of(column.as_string::<i32>()),
+        DataType::LargeUtf8 => bytes_of(column.as_string::<i64>()),
+        DataType::Binary => bytes_of(column.as_binary::<i32>()),
+        DataType::LargeBinary => bytes_of(column.as_binary::<i64>()),
+        DataType::Utf8View => column.as_string_view().lengths().map(|len| variable_len(len as usize)).sum(),
+        DataType::BinaryView => column.as_binary_view().lengths().map(|len| variable_len(len as usize)).sum(),
+        DataType::FixedSizeBinary(width) => rows * (u64::from(width.unsigned_abs()) + 1),
+        DataType::Dictionary(..) => without_dictionary(column).map_or(u64::MAX, |column| encoded_bytes(&column)),
+        // Booleans take a marker and a byte, as a null type takes two markers.
+        other => rows * (other.primitive_width().unwrap_or(1) as u64 + 1),
+    }
+}
+
+fn bytes_of<T: ByteArrayType>(column: &GenericByteArray<T>) -> u64 {
+    column.offsets().windows(2).map(|ends| variable_len((ends[1] - ends[0]).as_usize())).sum()
 }
 
 #[cfg(test)]
-mod tests {
-    use arrow_schema::{Field, Schema, TimeUnit};
-
-    use super::*;
-
-    fn encoder(types: &[DataType]) -> KeyEncoder {
-        let fields: Vec<Field> =
-            types.iter().enumerate().map(|(at, of)| Field::new(format!("k{at}"), of.clone(), false)).collect();
-        let columns: Vec<usize> = (0..types.len()).collect();
-        KeyEncoder::new(&Arc::new(Schema::new(fields)), &columns).expect("sortable")
-    }
-
-    #[test]
-    fn q2_a_key_given_as_values_is_the_key_of_the_row_that_holds_them() {
-        let encoder = encoder(&[DataType::Int32, DataType::Utf8]);
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(arrow_array::Int32Array::from(vec![-5])), Arc::new(StringArray::from(vec!["x"]))];
-        let rows = encoder.encode_columns(&columns).expect("encoded");
-        assert_eq!(encoder.encode_key(&Key::from((-5, "x"))).expect("a key").as_slice(), rows.row(0).as_ref());
-    }
-
-    #[test]
-    fn q2_a_key_that_does_not_fit_is_refused_with_column_value_and_type() {
-        let small = encoder(&[DataType::Int8]);
-        for value in [Value::Int(300), Value::Float(1.5), Value::from("1"), Value::Null, Value::Boolean(true)] {
-            let text = small.encode_key(&Key(vec![value.clone()])).expect_err("does not fit").to_string();
-            assert!(text.contains("`k0`") && text.contains(&value.to_string()) && text.contains("Int8"), "{text}");
-        }
-        let text = small.encode_key(&Key::from((1, 2))).expect_err("too many").to_string();
-        assert!(text.contains("2 values") && text.contains("1 (k0)"), "{text}");
-        assert!(small.encode_key(&Key::from(5.0)).is_ok(), "a whole float is the whole number");
-    }
-
-    #[test]
-    fn q2_text_is_parsed_for_dates_and_decimals() {
-        let dates = encoder(&[DataType::Date32, DataType::Timestamp(TimeUnit::Millisecond, None)]);
-        assert!(dates.encode_key(&Key::from(("2024-02-29", "2024-02-29 12:00:00"))).is_ok());
-        assert!(dates.encode_key(&Key::from(("2023-02-29", "2024-02-29 12:00:00"))).is_err());
-        assert!(encoder(&[DataType::Decimal128(10, 2)]).encode_key(&Key::from("12.34")).is_ok());
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@
 //! before the entry it started from (the map's shard lock orders the two), and it takes a mark at
 //! or above `w` for none. What lies below `w` was complete before `w` was published.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,11 +24,12 @@ use arrow_buffer::BooleanBuffer;
 use arrow_row::Rows;
 use arrow_schema::{DataType, SchemaRef};
 use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
 
 use crate::ids::{Seq, SeqRange};
-use crate::indexes::key::{KeyBytes, KeyEncoder};
+use crate::indexes::key::{INLINE_BYTES, KeyBytes, KeyEncoder};
 use crate::indexes::{IndexError, IndexWriter};
-use crate::memtable::slots::Slots;
+use crate::memtable::slots::{CHUNK_SLOTS, Slots};
 
 /// Rows per mark of "something here is superseded".
 const BLOCK_ROWS: usize = 1024;
@@ -63,15 +65,15 @@ enum KeyMap {
 
 impl KeyMap {
     fn for_types(types: &[DataType]) -> Self {
-        let short = matches!(types, [only] if only.primitive_width().is_some_and(|width| width <= 8));
-        if short { KeyMap::Short(DashMap::default()) } else { KeyMap::Long(DashMap::default()) }
+        if is_short(types) { KeyMap::Short(sharded()) } else { KeyMap::Long(sharded()) }
     }
 
-    /// Puts the row in; gives the one that was there.
-    fn insert(&self, key: &[u8], seq: u64) -> Option<u64> {
+    /// Makes the row the newest of its key. `link` is told which row was, if one was, before any
+    /// reader can find the new one.
+    fn replace(&self, key: &[u8], seq: u64, link: impl FnOnce(u64)) -> Replaced {
         match self {
-            KeyMap::Short(map) => map.insert(short(key), seq),
-            KeyMap::Long(map) => map.insert(KeyBytes::from_slice(key), seq),
+            KeyMap::Short(map) => replace(map.entry(short(key)), seq, link),
+            KeyMap::Long(map) => replace(map.entry(KeyBytes::from_slice(key)), seq, link),
         }
     }
 
@@ -91,9 +93,52 @@ impl KeyMap {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replaced {
+    NewKey,
+    OlderRow,
+}
+
+fn is_short(types: &[DataType]) -> bool {
+    matches!(types, [only] if only.primitive_width().is_some_and(|width| width <= 8))
+}
+
+/// A shard doubles all at once, under the one put that fills it. With this many, doubling a
+/// shard of a map of a million keys takes some tens of microseconds.
+const SHARDS: usize = 128;
+
+fn sharded<K: Eq + Hash>() -> DashMap<K, u64, ahash::RandomState> {
+    // Room for a few entries in each from the start: the first steps of growth are the steepest,
+    // and would make a small map's share of a key's price too large for an estimate.
+    let capacity = SHARDS * FIRST_SHARD_SLOTS;
+    DashMap::with_capacity_and_hasher_and_shard_amount(capacity, ahash::RandomState::default(), SHARDS)
+}
+
+const FIRST_SHARD_SLOTS: usize = 7;
+
+/// What an empty map takes.
+const EMPTY_MAP_BYTES: u64 = (SHARDS * (FIRST_SHARD_SLOTS + 1) * LONG_SLOT_BYTES) as u64;
+
+/// The entry is locked meanwhile, so the map must not be touched by `link`.
+fn replace<K: Eq + Hash>(entry: Entry<'_, K, u64>, seq: u64, link: impl FnOnce(u64)) -> Replaced {
+    match entry {
+        Entry::Occupied(mut entry) => {
+            link(*entry.get());
+            entry.insert(seq);
+            Replaced::OlderRow
+        }
+        Entry::Vacant(entry) => {
+            entry.insert(seq);
+            Replaced::NewKey
+        }
+    }
+}
+
 /// A slot of the map: key, row, and the map's own byte, with the empty eighth it keeps.
-const SHORT_SLOT_BYTES: usize = (size_of::<(u64, u64)>() + 1) * 8 / 7;
-const LONG_SLOT_BYTES: usize = (size_of::<(KeyBytes, u64)>() + 1) * 8 / 7;
+const SHORT_SLOT_BYTES: usize = ((size_of::<(u64, u64)>() + 1) * 8).div_ceil(7);
+const LONG_SLOT_BYTES: usize = ((size_of::<(KeyBytes, u64)>() + 1) * 8).div_ceil(7);
+/// What the allocator adds to a key that does not fit in place.
+const SPILL_BYTES: u64 = 16;
 
 /// The value behind the marker byte, at most eight bytes.
 fn short(key: &[u8]) -> u64 {
@@ -126,43 +171,48 @@ pub(crate) fn new(
 
 const NAME: &str = "the primary key";
 
+/// What an empty index takes, and what its lists take ahead of the rows in them: at most this
+/// much beyond the estimates of the rows put into it.
+pub(crate) const EMPTY_BYTES: u64 =
+    EMPTY_MAP_BYTES + 2 * (CHUNK_SLOTS * (size_of::<Links>() + size_of::<AtomicU32>())) as u64;
+
 /// What indexing so many rows with so many bytes of encoded keys adds at most to
-/// [`PrimaryKeyWriter::bytes`]: a map that has just doubled is half empty, and so are the
-/// newest buckets of the links.
+/// [`PrimaryKeyWriter::bytes`], beside [`EMPTY_BYTES`]. A shard of the map that has just doubled
+/// holds its entries in 16/7 times the slots, 2 of them as capacity; while it doubles, the old
+/// half is there too, of this one shard.
 pub(crate) fn bytes_estimate(rows: u64, key_bytes: u64, types: &[DataType]) -> u64 {
-    let slot = match KeyMap::for_types(types) {
-        KeyMap::Short(_) => SHORT_SLOT_BYTES,
-        KeyMap::Long(_) => LONG_SLOT_BYTES,
+    let slot = if is_short(types) { SHORT_SLOT_BYTES } else { LONG_SLOT_BYTES } as u64;
+    let entry = 2 * slot + Slots::<Links>::bytes_per_slot() + 1;
+    let spilled = match types.iter().map(|of| of.primitive_width()).sum::<Option<usize>>() {
+        Some(width) if width + types.len() <= INLINE_BYTES => 0,
+        // However the bytes are spread over the keys, so many can be too long for their place.
+        _ => key_bytes + rows.min(key_bytes / (INLINE_BYTES as u64 + 1)) * SPILL_BYTES,
     };
-    let spilled = if key_bytes > rows * 24 { key_bytes + rows * 16 } else { 0 };
-    rows * (5 * slot as u64 / 2 + 2 * size_of::<Links>() as u64 + 1) + spilled
+    rows * entry + spilled
 }
 
 impl PrimaryKeyWriter {
     fn insert_all(&mut self, first: Seq, keys: &Rows) -> Option<()> {
         let shared = &*self.shared;
         let at = first.index_from(shared.first);
-        for (row, key) in keys.iter().enumerate() {
-            let key = key.as_ref();
-            let index = at + row;
-            let seq = first.get() + row as u64;
-            let links = shared.links.get_or_grow(index)?;
-            // The newest row is the only one another can be put in front of, and there is one writer:
-            // reading before inserting sees what the insert will replace.
-            match shared.newest.get(key) {
-                None => {
-                    if key.len() > 24 {
-                        self.spilled_bytes += key.len() as u64 + 16;
-                    }
+        for ((row, key), seq) in keys.iter().enumerate().zip(first.get()..) {
+            let key = key.data();
+            let links = shared.links.get_or_grow(at + row)?;
+            let link = |previous: u64| {
+                links.previous.store(previous + 1, Ordering::Release);
+                let before = Seq::new(previous).index_from(shared.first);
+                // A row that is in the map has its links, and its block a mark.
+                if let (Some(older), Some(block)) =
+                    (shared.links.get(before), shared.superseded.get_or_grow(before / BLOCK_ROWS))
+                {
+                    older.superseded_by.store(seq + 1, Ordering::Release);
+                    block.fetch_add(1, Ordering::Release);
                 }
-                Some(previous) => {
-                    links.previous.store(previous + 1, Ordering::Release);
-                    let before = Seq::new(previous).index_from(shared.first);
-                    shared.links.get(before)?.superseded_by.store(seq + 1, Ordering::Release);
-                    shared.superseded.get_or_grow(before / BLOCK_ROWS)?.fetch_add(1, Ordering::Release);
-                }
+            };
+            let replaced = shared.newest.replace(key, seq, link);
+            if replaced == Replaced::NewKey && key.len() > INLINE_BYTES {
+                self.spilled_bytes += key.len() as u64 + SPILL_BYTES;
             }
-            shared.newest.insert(key, seq);
         }
         // So that a reader of any block finds a mark.
         shared.superseded.get_or_grow((at + keys.num_rows()) / BLOCK_ROWS)?;

@@ -8,8 +8,9 @@ pub(crate) mod slots;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 
@@ -18,16 +19,20 @@ pub(crate) use self::row_store::{RowStoreReader, RowWindow};
 use crate::config::{CpuPool, Job};
 use crate::error::{Error, Failure, Result};
 use crate::ids::Seq;
+use crate::indexes::key::encoded_bytes;
 use crate::indexes::ordered::OrderedReader;
 use crate::indexes::primary_key::PrimaryKeyReader;
 use crate::indexes::{IndexError, IndexWriter, btree, ordered, primary_key};
 use crate::invariants::S1;
-use crate::rows::{SequencedRows, row_bytes};
+use crate::rows::SequencedRows;
 use crate::spec::{IndexKind, ValidatedSpec};
 
 /// The write half: there is one.
 pub(crate) struct MemtableWriter {
+    spec: Arc<ValidatedSpec>,
     rows: RowStoreWriter,
+    /// The charges of its puts, for the seal rule.
+    charged: u64,
     /// The primary key first, where there is one.
     indexes: Vec<Box<dyn IndexWriter>>,
 }
@@ -49,9 +54,14 @@ pub(crate) struct MemtableBytes {
     pub(crate) indexes: u64,
 }
 
-/// What an empty memtable costs at most, above the estimates of the rows put into it: the first
-/// buckets and tables of its parts.
+/// What an empty memtable holds at most, and its lists ahead of the rows in them: a memtable
+/// holds no more than the sum of its charges and this.
 pub(crate) const EMPTY_BYTES: u64 = 128 << 10;
+
+/// A memtable with so many rows is full, whatever they weigh. It keeps the distance of a row
+/// from the first (the id of a document or a node in an index) within 32 bits, with room for
+/// the rows of one more put.
+pub(crate) const ROWS_MAX: u64 = 1 << 31;
 
 /// An empty memtable for rows from `first` on.
 pub(crate) fn new(
@@ -82,18 +92,18 @@ pub(crate) fn new(
         }
     }
     let reader = MemtableReader { first, rows: row_reader, primary_key: key_reader, ordered: readers.into() };
-    Ok((MemtableWriter { rows, indexes }, reader))
+    Ok((MemtableWriter { spec: Arc::clone(spec), rows, charged: 0, indexes }, reader))
 }
 
 /// An upper bound of what indexing the rows of a batch (in storage form) will hold. Cheap: it
 /// reads sizes, not values. The rows' memory is reserved by it before they are sent (B1).
 pub(crate) fn index_bytes_estimate(spec: &ValidatedSpec, batch: &RecordBatch) -> u64 {
     let rows = batch.num_rows() as u64;
-    let key_bytes = |columns: &[usize]| columns.iter().map(|at| encoded_bytes(batch, *at)).sum();
-    let mut bytes = 0;
+    let key_bytes = |columns: &[usize]| columns.iter().map(|at| encoded_bytes(batch.column(*at))).sum();
+    let mut bytes = row_store::bytes_per_batch();
     if !spec.primary_key().is_empty() {
-        let schema = spec.storage_schema();
-        let types: Vec<_> = spec.primary_key().iter().map(|at| schema.field(*at).data_type().clone()).collect();
+        let field = |at: &usize| spec.storage_schema().field(*at).data_type().clone();
+        let types: Vec<_> = spec.primary_key().iter().map(field).collect();
         bytes += primary_key::bytes_estimate(rows, key_bytes(spec.primary_key()), &types);
     }
     for index in spec.indexes() {
@@ -101,24 +111,13 @@ pub(crate) fn index_bytes_estimate(spec: &ValidatedSpec, batch: &RecordBatch) ->
             IndexKind::Btree => bytes += btree::bytes_estimate(rows, key_bytes(&index.columns)),
         }
     }
-    // Row slots: the list's newest bucket may be half empty.
-    bytes + 2 * row_store::SLOT_BYTES
+    bytes
 }
 
-/// An upper bound of a column's bytes in the row format: fixed widths and a marker, or blocks of
-/// 8 bytes up to 32 and of 32 bytes beyond, each with one more, for variable ones.
-fn encoded_bytes(batch: &RecordBatch, column: usize) -> u64 {
-    let array = batch.column(column);
-    let rows = batch.num_rows() as u64;
-    if let Some(width) = array.data_type().primitive_width() {
-        return rows * (width as u64 + 1);
-    }
-    let one = RecordBatch::try_from_iter([("", Arc::clone(array))]);
-    // Dictionary values may be repeated by any number of rows; text is at most its bytes, each
-    // block padded.
-    let content = one.map_or(0, |one| row_bytes(&one));
-    let repeated = if matches!(array.data_type(), arrow_schema::DataType::Dictionary(..)) { rows } else { 1 };
-    rows * 34 + content.saturating_mul(repeated) * 9 / 8
+/// What a put is charged: its rows, and an upper bound of what indexing them holds. The same put
+/// has the same charge live and in replay.
+pub(crate) fn charge(spec: &ValidatedSpec, rows: &SequencedRows) -> u64 {
+    rows.bytes + rows.batches.iter().map(|batch| index_bytes_estimate(spec, batch)).sum::<u64>()
 }
 
 impl MemtableWriter {
@@ -137,11 +136,21 @@ impl MemtableWriter {
         MemtableBytes { rows: self.rows.bytes(), indexes: self.indexes.iter().map(|index| index.bytes()).sum() }
     }
 
-    /// Whether the next put, of so many bytes, belongs into a new memtable (F1): the one rule of
-    /// sealing, for live writes and for replay. An empty memtable is never sealed.
-    pub(crate) fn is_full(&self, bytes_max: u64, next_bytes: u64) -> bool {
-        let held = self.bytes();
-        self.first() < self.end() && held.rows + held.indexes + next_bytes > bytes_max
+    /// How many rows it holds.
+    pub(crate) fn rows(&self) -> u64 {
+        self.end().offset_from(self.first())
+    }
+
+    /// Whether the next put, of such a [`charge`], belongs into a new memtable (F1): the one rule
+    /// of sealing, for live writes and for replay. An empty memtable is never sealed.
+    ///
+    /// It goes by charges and not by what is held. Charges depend on the rows alone, so replay
+    /// seals where the live shard did, whenever a merge in the background ends. And they are what
+    /// the budget counts: a memtable that went by less would wait, not yet full, for puts that
+    /// wait for the memory its freezing would release.
+    pub(crate) fn is_full(&self, memtable_bytes_max: u64, next_bytes: u64) -> bool {
+        let is_heavy = self.charged.saturating_add(next_bytes) > memtable_bytes_max;
+        self.rows() > 0 && (is_heavy || self.rows() >= ROWS_MAX)
     }
 
     /// Stores the rows, then writes every index, here.
@@ -154,23 +163,21 @@ impl MemtableWriter {
     /// [`MemtableWriter::apply`] leaves (X3).
     pub(crate) fn apply_parallel(&mut self, rows: &SequencedRows, pool: &dyn CpuPool) -> Result<(), Failure> {
         self.store(rows)?;
-        let (failed, failures) = mpsc::channel();
-        let jobs = self.indexes.iter_mut().map(|index| {
-            let failed = failed.clone();
+        let mut outcomes: Vec<Result<(), IndexError>> = vec![Ok(()); self.indexes.len()];
+        let jobs = self.indexes.iter_mut().zip(&mut outcomes).map(|(index, outcome)| {
             let job = move || {
-                let name = index.name().to_owned();
+                // A panic here would take the pool's thread or the process with it. The index it
+                // leaves half-written is not used again: the failure ends the shard (X2).
                 let applied = catch_unwind(AssertUnwindSafe(|| apply_batches(index.as_mut(), rows)));
-                let panicked = || Err(IndexError::new(&name, rows.range.first(), "it panicked".to_owned()));
-                if let Err(error) = applied.unwrap_or_else(|_| panicked()) {
-                    // The receiver outlives the jobs.
-                    let _ = failed.send(error);
-                }
+                *outcome = applied.unwrap_or_else(|payload| {
+                    let reason = format!("it panicked: {}", panic_text(payload.as_ref()));
+                    Err(IndexError::new(index.name(), rows.range.first(), reason))
+                });
             };
             Box::new(job) as Job<'_>
         });
         pool.run_all(jobs.collect());
-        drop(failed);
-        failures.recv().map_or(Ok(()), |error| Err(apply_failed(error)))
+        outcomes.into_iter().collect::<Result<(), IndexError>>().map_err(apply_failed)
     }
 
     fn store(&mut self, rows: &SequencedRows) -> Result<(), Failure> {
@@ -179,6 +186,7 @@ impl MemtableWriter {
             return Err(Failure::Invariant { id: S1, detail });
         }
         self.rows.append(rows).map_err(|reason| Failure::Apply { detail: reason.to_owned() })?;
+        self.charged += charge(&self.spec, rows);
         if self.end() != rows.range.end() {
             let detail = format!("rows {} hold {} rows", rows.range, self.end().offset_from(rows.range.first()));
             return Err(Failure::Invariant { id: S1, detail });
@@ -194,6 +202,12 @@ fn apply_batches(index: &mut dyn IndexWriter, rows: &SequencedRows) -> Result<()
         first = first.plus(batch.num_rows() as u64);
     }
     Ok(())
+}
+
+/// What a panic said, if it said it in words.
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let literal = payload.downcast_ref::<&str>().copied();
+    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
 fn apply_failed(error: IndexError) -> Failure {

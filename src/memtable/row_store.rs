@@ -26,8 +26,10 @@ struct Stored {
     batch: RecordBatch,
 }
 
-/// What one slot costs.
-pub(super) const SLOT_BYTES: u64 = size_of::<OnceLock<Stored>>() as u64;
+/// What a batch takes beside its rows.
+pub(super) const fn bytes_per_batch() -> u64 {
+    Slots::<OnceLock<Stored>>::bytes_per_slot()
+}
 
 #[derive(Debug)]
 struct Shared {

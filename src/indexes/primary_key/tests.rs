@@ -108,7 +108,6 @@ proptest! {
         which in 0usize..3,
     ) {
         let (mut writer, _) = new(&schema(), KEYS[which], Seq::ZERO).expect("sortable");
-        let empty = 64 << 10;
         let (mut rows, mut estimate) = (0, 0);
         for keys in &puts {
             let batch = batch(keys);
@@ -117,7 +116,7 @@ proptest! {
             estimate += bytes_estimate(keys.len() as u64, bytes, writer.shared.encoder.types());
             writer.apply(Seq::new(rows), &batch).expect("applied");
             rows += keys.len() as u64;
-            prop_assert!(writer.bytes() <= estimate + empty, "{} of {estimate}", writer.bytes());
+            prop_assert!(writer.bytes() <= estimate + EMPTY_BYTES, "{} of {estimate}", writer.bytes());
         }
     }
 }
