@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch};
+use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -76,6 +77,25 @@ impl Lookup {
             Lookup::Found(row) => Some(row),
             Lookup::Deleted | Lookup::Missing => None,
         }
+    }
+}
+
+/// The row as `{column: value, ..}`, or `deleted` or `missing`.
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = match self {
+            Lookup::Found(row) => row,
+            Lookup::Deleted => return f.write_str("deleted"),
+            Lookup::Missing => return f.write_str("missing"),
+        };
+        let options = FormatOptions::new().with_null("null");
+        f.write_str("{")?;
+        for (at, (field, column)) in row.schema_ref().fields().iter().zip(row.columns()).enumerate() {
+            let formatter = ArrayFormatter::try_new(column, &options).map_err(|_| fmt::Error)?;
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{}: {}", field.name(), formatter.value(0))?;
+        }
+        f.write_str("}")
     }
 }
 
