@@ -119,24 +119,6 @@ pub enum Outcome {
     Missing,
 }
 
-/// For people: `id: 1, text: one`, or that there is nothing.
-impl fmt::Display for Lookup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = match self {
-            Lookup::Found(row) => row,
-            Lookup::Deleted => return f.write_str("deleted"),
-            Lookup::Missing => return f.write_str("not found"),
-        };
-        let options = FormatOptions::default().with_null("NULL");
-        for (at, (field, column)) in row.schema_ref().fields().iter().zip(row.columns()).enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            let value = ArrayFormatter::try_new(column.as_ref(), &options).map_err(|_| fmt::Error)?;
-            write!(f, "{separator}{}: {}", field.name(), value.value(0))?;
-        }
-        Ok(())
-    }
-}
-
 impl Lookups {
     /// The row under the key at this place, as a batch of one row.
     pub fn row(&self, at: usize) -> Option<RecordBatch> {
