@@ -27,10 +27,10 @@ use crate::wal::store::ShardStore;
 /// The rows of one log entry, in storage form; those below the flushed `Seq` are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplayedEntry {
-    #[cfg_attr(not(test), expect(dead_code, reason = "what a commit will release the log through"))]
+    #[expect(dead_code, reason = "what a commit will release the log through")]
     pub(crate) position: EntryPosition,
     /// What the entry behind it carries as `previous_crc`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what a commit will release the log through"))]
+    #[expect(dead_code, reason = "what a commit will release the log through")]
     pub(crate) crc: u32,
     pub(crate) range: SeqRange,
     /// The rows of `range`, in order. Their boundaries are not those of the puts.
