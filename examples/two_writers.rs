@@ -17,10 +17,8 @@ fn row(schema: &SchemaRef, id: i64, by: &str) -> Result<RecordBatch, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let schema = Arc::new(Schema::new(vec![
-        Field::new("id", DataType::Int64, false),
-        Field::new("by", DataType::Utf8, true),
-    ]));
+    let schema =
+        Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false), Field::new("by", DataType::Utf8, true)]));
     let store = Store::memory();
     let spec = TableSpec::new(Arc::clone(&schema)).primary_key(["id"]);
 

@@ -10,6 +10,7 @@ use crate::config::{BoxFuture, Clock, Components, CpuPool, Entropy, Job};
 impl Default for Components {
     /// The machine's clock and randomness, and a pool of one thread per core that every shard
     /// of the process shares.
+    #[expect(clippy::disallowed_methods, reason = "this is the one clock that may use the machine's")]
     fn default() -> Self {
         static POOL: LazyLock<Arc<dyn CpuPool>> = LazyLock::new(ThreadPool::one_per_core);
         Components {
@@ -40,6 +41,7 @@ impl Clock for MachineClock {
 struct MachineEntropy;
 
 impl Entropy for MachineEntropy {
+    #[expect(clippy::disallowed_methods, reason = "this is the one source that may use the machine's")]
     fn draw(&self) -> u128 {
         let mut bytes = [0; 16];
         if getrandom::fill(&mut bytes).is_ok() {

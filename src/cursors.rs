@@ -89,9 +89,9 @@ impl Cursors {
         }
     }
 
-    /// Why something that should have answered is gone.
-    pub(crate) fn closed_reason(&self) -> crate::Error {
-        self.status.closed_reason()
+    /// Why an actor did not answer.
+    pub(crate) async fn reason_for_silence(&self) -> crate::Error {
+        self.status.reason_for_silence().await
     }
 
     /// Waits until the rows below `end` are durable.

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Addr;
+use actix::{Addr, Handler, Message};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::actors::bootstrap;
 use crate::actors::herald::Herald;
-use crate::actors::lifecycle::{ShardState, Status};
+use crate::actors::lifecycle::ShardState;
 use crate::actors::reader::{Get, GetMany, Reader, RunScan, TakeSnapshot};
 use crate::actors::topology::Shard;
 use crate::actors::wal_appender::{Append, Drain, Receipt, WalAppender};
 use crate::admission::{Admission, Admitted};
 use crate::config::{Components, Settings};
 use crate::cursors::{Cursors, ReadLevel};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::{Seq, SeqRange};
 use crate::query::{Lookup, Lookups, RowStream, Scan, Snapshot};
 use crate::spec::{TableSpec, ValidatedSpec};
@@ -127,8 +127,8 @@ impl EngineBuilder {
     /// Opens the shard: claims it for this writer, fences whoever had it, and replays the log.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] before anything is touched; [`Error::Fenced`] if another opener
-    /// was faster; [`Error::Corrupt`] and [`Error::Io`] from reading the store. A failed open
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) before anything is touched; [`Error::Fenced`](crate::Error::Fenced) if another opener
+    /// was faster; [`Error::Corrupt`](crate::Error::Corrupt) and [`Error::Io`](crate::Error::Io) from reading the store. A failed open
     /// leaves a shard that the next open opens (O9).
     pub async fn open(self) -> Result<Engine> {
         let shard = bootstrap::open(self).await?;
@@ -149,7 +149,7 @@ impl Engine {
     /// put that has its `Seq` (P7).
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] and [`Error::Backpressure`]: nothing was written. Anything else:
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) and [`Error::Backpressure`](crate::Error::Backpressure): nothing was written. Anything else:
     /// the shard is finished, and the rows may or may not be found when it is opened again.
     pub async fn put(&self, rows: RecordBatch) -> Result<SeqRange> {
         self.put_all(vec![rows]).await
@@ -202,10 +202,10 @@ impl Engine {
     /// Looks up one key among the rows acknowledged so far.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a key that does not fit the primary key, or a shard without
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a key that does not fit the primary key, or a shard without
     /// one; why the shard does not answer.
     pub async fn get(&self, key: impl Into<Key>) -> Result<Lookup> {
-        self.ask(self.shard.0.reader.send(Get::new(key)).await)
+        self.ask(Get::new(key)).await
     }
 
     /// Looks up many keys in one snapshot; the answers keep the order of the keys.
@@ -213,16 +213,16 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get`].
     pub async fn get_many(&self, keys: Vec<Key>) -> Result<Lookups> {
-        self.ask(self.shard.0.reader.send(GetMany { keys, level: ReadLevel::Visible }).await)
+        self.ask(GetMany { keys, level: ReadLevel::Visible }).await
     }
 
     /// Scans the rows acknowledged so far.
     ///
     /// # Errors
-    /// [`Error::InvalidInput`] for a scan that does not fit the schema; why the shard does not
+    /// [`Error::InvalidInput`](crate::Error::InvalidInput) for a scan that does not fit the schema; why the shard does not
     /// answer.
     pub async fn scan(&self, scan: Scan) -> Result<RowStream> {
-        self.ask(self.shard.0.reader.send(RunScan { scan, level: ReadLevel::Visible }).await)
+        self.ask(RunScan { scan, level: ReadLevel::Visible }).await
     }
 
     /// Takes a snapshot of the rows acknowledged so far: a value that never changes (V4).
@@ -237,7 +237,7 @@ impl Engine {
     /// put's range shows the whole put; a number inside the range shows a part of it.
     ///
     /// # Errors
-    /// [`Error::SeqNotHeld`]; why the shard does not answer.
+    /// [`Error::SeqNotHeld`](crate::Error::SeqNotHeld); why the shard does not answer.
     pub async fn snapshot_as_of(&self, seq: Seq) -> Result<Snapshot> {
         self.snapshot_with(TakeSnapshot { as_of: Some(seq), ..TakeSnapshot::default() }).await
     }
@@ -247,12 +247,20 @@ impl Engine {
     /// # Errors
     /// As [`Engine::snapshot_as_of`].
     pub async fn snapshot_with(&self, request: TakeSnapshot) -> Result<Snapshot> {
-        self.ask(self.shard.0.reader.send(request).await)
+        self.ask(request).await
     }
 
     /// A Reader that is gone has a reason, and the reason is the answer.
-    fn ask<T>(&self, answer: Result<Result<T>, actix::MailboxError>) -> Result<T> {
-        answer.unwrap_or_else(|_| Err(self.shard.0.status.closed_reason()))
+    async fn ask<M, T>(&self, message: M) -> Result<T>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
+        Reader: Handler<M>,
+    {
+        match self.shard.0.reader.send(message).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.shard.0.status.reason_for_silence().await),
+        }
     }
 
     /// How far the shard is, and the means to wait for more.
@@ -302,16 +310,11 @@ impl Engine {
         if shard.status.begin_closing() {
             shard.drain.tell(Drain);
         }
-        let mut state = shard.status.subscribe();
-        let ended = state.wait_for(|state| matches!(state, ShardState::Failed(_) | ShardState::Closed)).await;
-        match ended.map(|state| state.clone()) {
-            Ok(ShardState::Failed(failure)) => Err(failure.to_error()),
-            _ => Ok(()),
-        }
+        shard.status.ended().await
     }
 
     /// Ends the shard's life at once, without I/O. What was acknowledged as durable is in the
-    /// log; whoever still waits gets [`Error::Closed`] (C2).
+    /// log; whoever still waits gets [`Error::Closed`](crate::Error::Closed) (C2).
     pub fn abort(&self) {
         self.shard.0.status.closed();
     }

@@ -89,6 +89,14 @@ pub enum Error {
         /// The newest snapshot there is.
         newest: Seq,
     },
+    /// A query could not be computed. It fails alone: nothing else is affected.
+    #[error(
+        "the query could not be computed: {detail}; ask for fewer or smaller rows, and report it if that does not help"
+    )]
+    Query {
+        /// Where and why.
+        detail: String,
+    },
     /// The shard was closed by its owner.
     #[error("the shard is closed")]
     Closed,

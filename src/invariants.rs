@@ -22,10 +22,6 @@
 //! | K1 | a search returns k rows whenever k match |
 
 /// Sequence numbers are dense and given once.
-pub const S1: &str = "S1";
-/// A put is never split.
-pub const S2: &str = "S2";
+pub(crate) const S1: &str = "S1";
 /// An acknowledged durable put is in the store.
-pub const W1: &str = "W1";
-/// Only the newest epoch creates effective objects.
-pub const W2: &str = "W2";
+pub(crate) const W1: &str = "W1";

@@ -31,7 +31,12 @@ pub use cursors::{Cursors, ReadLevel};
 pub use engine::{Addresses, Engine, EngineBuilder};
 pub use error::{Error, Failure, Operation, Result};
 pub use ids::{EntryPosition, Epoch, ManifestVersion, Nonce, Seq, SeqRange};
+pub use query::{Expr, Lookup, Lookups, Order, Outcome, RowIter, RowStream, Scan, Snapshot, col, lit};
 pub use spec::{IndexKind, IndexSpec, TableSpec, ValidatedSpec};
 pub use stats::Stats;
 pub use store_url::{Store, StoreKind};
 pub use value::{Key, Value};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

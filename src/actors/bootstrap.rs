@@ -45,12 +45,12 @@ pub(crate) async fn open(builder: EngineBuilder) -> Result<Shard> {
     settings.validate()?;
     let wanted = spec.map(|spec| spec.validate()).transpose()?;
     let host = Host::start()?;
-    let recovery = Recovery { store: store.clone(), wanted, settings: settings.clone(), components: components.clone() };
+    let recovery =
+        Recovery { store: store.clone(), wanted, settings: settings.clone(), components: components.clone() };
     // On the shard's own I/O threads, so that it goes on whatever runtime the caller has.
     let recovered = host.io().spawn(recovery.run()).await;
-    let recovered = recovered.map_err(|error| {
-        Error::Failed(Failure::ActorDied { actor: "opening", panicked: error.is_panic() })
-    })??;
+    let recovered = recovered
+        .map_err(|error| Error::Failed(Failure::ActorDied { actor: "opening", panicked: error.is_panic() }))??;
     Ok(start_shard(recovered, &settings, &components, &store, host))
 }
 

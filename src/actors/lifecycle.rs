@@ -106,12 +106,23 @@ impl Status {
         }
     }
 
-    /// Why something that should have answered is gone.
+    /// Why a cursor's owner is gone, or a put is no longer taken.
     pub(crate) fn closed_reason(&self) -> Error {
-        match &*self.state.borrow() {
-            ShardState::Failed(failure) => failure.to_error(),
-            _ => Error::Closed,
-        }
+        self.check_not_failed().err().unwrap_or(Error::Closed)
+    }
+
+    /// Resolves when the shard's life has ended, with the failure if it failed.
+    pub(crate) async fn ended(&self) -> Result<()> {
+        let mut state = self.state.subscribe();
+        // The sender is `self`: it outlives the wait.
+        let _ = state.wait_for(|state| matches!(state, ShardState::Failed(_) | ShardState::Closed)).await;
+        self.check_not_failed()
+    }
+
+    /// Why an actor did not answer. An answer is dropped a moment before the death of its actor
+    /// is latched, so this waits for the latch.
+    pub(crate) async fn reason_for_silence(&self) -> Error {
+        self.ended().await.err().unwrap_or(Error::Closed)
     }
 }
 

@@ -38,13 +38,13 @@ const FAN_OUT: usize = 8;
 const WAITING_MAX: usize = 2 * FAN_OUT - 1;
 
 /// The rows, and the bytes of them, below which a run is still gathered. Each small insert
-/// copies what is gathered, so this bounds its work (to about 0.2 us); every run that is not
+/// copies what is gathered, so this bounds its work; every run that is not
 /// gathered has at least one of the two, which bounds what a run costs besides its rows.
 const GATHERED_ROWS: usize = 64;
 const GATHERED_BYTES: u64 = 8 << 10;
 
 /// The rows, and the bytes of them, up to which a merge is done by the insert that asks for it.
-/// It takes the writer a few hundred microseconds at most.
+/// It takes the writer about half a millisecond at most.
 const INLINE_MERGE_ROWS_MAX: usize = 16 << 10;
 const INLINE_MERGE_BYTES_MAX: u64 = 1 << 20;
 
@@ -71,6 +71,7 @@ pub(crate) fn new(pool: &Arc<dyn CpuPool>) -> (BTreeWriter, BTreeReader) {
         classes: Vec::new(),
         bytes: 0,
         classes_changed: false,
+        replaced: Vec::new(),
     };
     (writer, BTreeReader { published })
 }
@@ -117,6 +118,7 @@ pub(crate) struct BTreeWriter {
     /// What [`BTreeWriter::bytes`] gives, without what is gathered.
     bytes: u64,
     classes_changed: bool,
+    replaced: Vec<Arc<Run>>,
 }
 
 #[derive(Default)]
@@ -162,6 +164,7 @@ impl BTreeWriter {
         };
         drop(published);
         self.published.store(Arc::new(Runs { gathered, others }));
+        self.free_replaced();
     }
 
     /// The bytes the runs hold, and what merges on the pool will hold beside them.
@@ -205,7 +208,7 @@ impl BTreeWriter {
             Err(TryRecvError::Disconnected) => Run::merge(merge.inputs.iter().map(|run| &**run)),
         };
         self.bytes -= merge.result_bytes;
-        self.release(merge.inputs);
+        self.replace(merge.inputs);
         Some(merged)
     }
 
@@ -216,13 +219,13 @@ impl BTreeWriter {
             return None;
         }
         let oldest = || waiting[..FAN_OUT].iter().map(|run| &**run);
-        let result_bytes = Run::merged_data_bytes(oldest());
+        let data_bytes = Run::merged_data_bytes(oldest());
         let is_short =
-            oldest().map(Run::len).sum::<usize>() <= INLINE_MERGE_ROWS_MAX && result_bytes <= INLINE_MERGE_BYTES_MAX;
+            oldest().map(Run::len).sum::<usize>() <= INLINE_MERGE_ROWS_MAX && data_bytes <= INLINE_MERGE_BYTES_MAX;
         if is_short || waiting.len() > WAITING_MAX {
             let inputs: Vec<_> = waiting.drain(..FAN_OUT).collect();
             let merged = Run::merge(inputs.iter().map(|run| &**run));
-            self.release(inputs);
+            self.replace(inputs);
             return Some(merged);
         }
         if merge.is_some() {
@@ -230,8 +233,9 @@ impl BTreeWriter {
         }
         let inputs: Vec<_> = waiting.drain(..FAN_OUT).collect();
         let (sender, result) = mpsc::channel();
+        let result_bytes = RUN_BYTES + data_bytes;
         *merge = Some(Merge { inputs: inputs.clone(), result_bytes, result });
-        self.bytes += RUN_BYTES + result_bytes;
+        self.bytes += result_bytes;
         self.pool.spawn(Box::new(move || {
             // The writer is gone when nobody receives it, and the index with it.
             let _ = sender.send(Run::merge(inputs.iter().map(|run| &**run)));
@@ -240,15 +244,20 @@ impl BTreeWriter {
         self.collect(class)
     }
 
-    /// Lets go of runs that a merge has replaced.
-    fn release(&mut self, inputs: Vec<Arc<Run>>) {
-        let bytes: u64 = inputs.iter().map(|run| RUN_BYTES + run.data_bytes()).sum();
-        self.bytes -= bytes;
+    /// Takes note of runs whose entries another run has now.
+    fn replace(&mut self, inputs: Vec<Arc<Run>>) {
+        self.bytes -= inputs.iter().map(|run| RUN_BYTES + run.data_bytes()).sum::<u64>();
+        self.replaced.extend(inputs);
         self.classes_changed = true;
-        // Giving a large allocation back takes milliseconds. Lists that readers or the writer
-        // still have may free it elsewhere; if the pool drops the job, it is freed here.
-        if bytes > INLINE_MERGE_BYTES_MAX {
-            self.pool.spawn(Box::new(move || drop(inputs)));
+    }
+
+    /// Lets go of them, once no list that a reader can load has them.
+    fn free_replaced(&mut self) {
+        let replaced = std::mem::take(&mut self.replaced);
+        // Giving large allocations back takes milliseconds. If the pool drops the job they are
+        // freed all the same.
+        if replaced.iter().map(|run| run.data_bytes()).sum::<u64>() > INLINE_MERGE_BYTES_MAX {
+            self.pool.spawn(Box::new(move || drop(replaced)));
         }
     }
 }

@@ -103,11 +103,11 @@ pub(crate) enum PutAnswer {
     Failed { transient: bool },
 }
 
-/// What a read back found, as the core sees it.
+/// What a read back came to, as the core sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadBack {
     Nothing,
-    Entry { epoch: Epoch, nonce: Nonce, position: EntryPosition, crc: u32, sentinel: bool },
+    Found { epoch: Epoch, nonce: Nonce, position: EntryPosition, crc: u32, sentinel: bool },
     Torn { crc: u32 },
     Corrupt,
 }
@@ -124,7 +124,7 @@ pub(crate) enum Step {
     /// Shut out.
     Fenced { by: Epoch },
     /// Go on at the next position, behind an object with this checksum.
-    StepPast { previous_crc: u32, torn: bool },
+    Past { previous_crc: u32, torn: bool },
     /// Give up.
     Fail(Cause),
 }
@@ -189,25 +189,25 @@ impl AppendAttempt {
         match found {
             ReadBack::Nothing if self.last || self.attempt >= self.attempts_max => Step::Fail(Cause::Refused),
             ReadBack::Nothing => self.again(),
-            ReadBack::Torn { crc } if self.opening => Step::StepPast { previous_crc: crc, torn: true },
+            ReadBack::Torn { crc } if self.opening => Step::Past { previous_crc: crc, torn: true },
             ReadBack::Torn { .. } | ReadBack::Corrupt => Step::Fail(Cause::Unreadable),
-            ReadBack::Entry { position, .. } if position != self.position => {
+            ReadBack::Found { position, .. } if position != self.position => {
                 misplaced("an entry whose header says another position")
             }
-            ReadBack::Entry { epoch, .. } if epoch > self.epoch => Step::Fenced { by: epoch },
-            ReadBack::Entry { epoch, crc, sentinel, .. } if epoch < self.epoch => {
+            ReadBack::Found { epoch, .. } if epoch > self.epoch => Step::Fenced { by: epoch },
+            ReadBack::Found { epoch, crc, sentinel, .. } if epoch < self.epoch => {
                 if self.opening || sentinel {
-                    Step::StepPast { previous_crc: crc, torn: false }
+                    Step::Past { previous_crc: crc, torn: false }
                 } else {
                     misplaced("rows of an older epoch behind this epoch's sentinel")
                 }
             }
-            ReadBack::Entry { nonce, .. } if nonce != self.nonce => {
+            ReadBack::Found { nonce, .. } if nonce != self.nonce => {
                 misplaced("an entry of another writer with the same epoch")
             }
             // Acknowledging these rows because *something* of ours is there would be a lie.
-            ReadBack::Entry { crc, .. } if crc != self.crc => misplaced("an entry of this writer with other content"),
-            ReadBack::Entry { .. } => Step::Written,
+            ReadBack::Found { crc, .. } if crc != self.crc => misplaced("an entry of this writer with other content"),
+            ReadBack::Found { .. } => Step::Written,
         }
     }
 
@@ -349,7 +349,7 @@ async fn put_at(store: &ShardStore, header: &EntryHeader, encoded: &EncodedEntry
                 return Ok(Settled::Written);
             }
             Step::Fenced { by } => return Ok(Settled::Fenced { by }),
-            Step::StepPast { previous_crc, torn } => return Ok(Settled::StepPast { previous_crc, torn }),
+            Step::Past { previous_crc, torn } => return Ok(Settled::StepPast { previous_crc, torn }),
             Step::Fail(Cause::Misplaced { reason }) => {
                 return Err(Error::corrupt(path, reason, format!("the entry of epoch {} or nothing", header.epoch)));
             }
@@ -360,7 +360,7 @@ async fn put_at(store: &ShardStore, header: &EntryHeader, encoded: &EncodedEntry
 }
 
 fn of_entry(entry: &Entry) -> ReadBack {
-    ReadBack::Entry {
+    ReadBack::Found {
         epoch: entry.header.epoch,
         nonce: entry.header.nonce,
         position: entry.header.position,

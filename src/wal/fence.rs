@@ -75,11 +75,7 @@ pub(crate) async fn claim(
     Err(Error::io(Operation::CreateManifest, layout::manifest_folder(&store.root), CLAIM_ROUNDS_MAX, outrun))
 }
 
-fn agreed_spec(
-    root: &Path,
-    latest: Option<&Manifest>,
-    wanted: Option<&ValidatedSpec>,
-) -> Result<ValidatedSpec> {
+fn agreed_spec(root: &Path, latest: Option<&Manifest>, wanted: Option<&ValidatedSpec>) -> Result<ValidatedSpec> {
     let Some(latest) = latest else {
         return wanted.cloned().ok_or_else(|| {
             Error::invalid(

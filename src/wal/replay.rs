@@ -332,11 +332,11 @@ impl<'a> LogCheck<'a> {
             let found = format!("an entry of epoch {} by writer {}", header.epoch, header.nonce);
             return Err(Error::corrupt(object, found, expected));
         }
-        if let Some(sentinel) = self.upto.filter(|sentinel| sentinel.position == position) {
-            if header.epoch != self.claim.epoch || entry.crc != sentinel.crc {
-                let expected = format!("the sentinel of epoch {} that was just written", self.claim.epoch);
-                return Err(Error::corrupt(object, format!("an entry of epoch {}", header.epoch), expected));
-            }
+        if let Some(sentinel) = self.upto.filter(|sentinel| sentinel.position == position)
+            && (header.epoch != self.claim.epoch || entry.crc != sentinel.crc)
+        {
+            let expected = format!("the sentinel of epoch {} that was just written", self.claim.epoch);
+            return Err(Error::corrupt(object, format!("an entry of epoch {}", header.epoch), expected));
         }
         self.epoch = self.epoch.max(header.epoch);
         Ok(())

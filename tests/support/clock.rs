@@ -1,5 +1,5 @@
 //! A clock that moves when the test says so.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its own part of the support")]
+#![allow(clippy::expect_used, dead_code, unreachable_pub, reason = "tests may panic, and each uses its own part")]
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;

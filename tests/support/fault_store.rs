@@ -3,7 +3,7 @@
 //! A [`FaultStore`] wraps any store. Each operation is matched against the rules in the order
 //! they were given; the first rule that has uses left decides. Give each writer of a test its own
 //! `FaultStore` over one shared inner store, and one writer's network can fail alone.
-#![allow(dead_code, unreachable_pub, reason = "each test uses its own part of the support")]
+#![allow(clippy::expect_used, dead_code, unreachable_pub, reason = "tests may panic, and each uses its own part")]
 
 use std::fmt;
 use std::ops::Range;
@@ -58,6 +58,8 @@ pub enum Fault {
     ShortRead(usize),
     /// A read has one bit flipped in this byte (counted around the object's end).
     BitFlip { byte: usize, bit: u8 },
+    /// The store's client panics.
+    Panic,
     /// A list lacks the names that contain one of these texts.
     HideFromList(Vec<String>),
 }
@@ -397,6 +399,7 @@ fn refusal(fault: &Fault, path: &str) -> Option<Error> {
         Fault::NotFound => Some(Error::NotFound { path, source: "404 not found".into() }),
         Fault::PermissionDenied => Some(Error::PermissionDenied { path, source: "403 forbidden".into() }),
         Fault::DiskFull => Some(generic("no space left on device")),
+        Fault::Panic => panic!("the store's client panics, as the test wants"),
         _ => None,
     }
 }
@@ -433,10 +436,11 @@ impl ObjectStore for FaultStore {
         }
         let creates = matches!(options.mode, PutMode::Create | PutMode::Overwrite);
         let answer = self.inner.put_opts(path, payload, options).await;
-        if answer.is_ok() && creates {
-            if let Some(unsynced) = &mut self.state().unsynced {
-                unsynced.push(path.clone());
-            }
+        if answer.is_ok()
+            && creates
+            && let Some(unsynced) = &mut self.state().unsynced
+        {
+            unsynced.push(path.clone());
         }
         match &fault {
             Fault::FailAfter => answer.and_then(|_| Err(generic("the answer was lost"))),

@@ -4,3 +4,4 @@
 //! `#[path]`.
 pub mod clock;
 pub mod fault_store;
+pub mod shard;

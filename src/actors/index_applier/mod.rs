@@ -33,7 +33,7 @@ use crate::rows::SequencedRows;
 use crate::stats::Counters;
 
 /// Puts rows into the memtable and its indexes, in order.
-pub struct IndexApplier {
+pub(crate) struct IndexApplier {
     // Declared before the cursor: the reason is latched before waiters wake (see lifecycle).
     guard: DeathGuard,
     status: Arc<Status>,
@@ -121,7 +121,7 @@ impl IndexApplier {
             return self.fail(Failure::Invariant { id: crate::invariants::S1, detail }, ctx);
         };
         self.apply_started = self.clock.now();
-        let edge = Edge::to(&ctx.address(), "IndexApplier", &self.status);
+        let answer = ApplyAnswer { edge: Edge::to(&ctx.address(), "IndexApplier", &self.status), outcome: None };
         let pool = Arc::clone(&self.cpu_pool);
         self.cpu_pool.spawn(Box::new(move || {
             let _span =
@@ -131,10 +131,7 @@ impl IndexApplier {
                 memtable.apply_parallel(&rows, pool.as_ref())?;
                 Ok(memtable)
             }));
-            let outcome = applied.unwrap_or_else(|_| {
-                Err(Failure::ActorDied { actor: "IndexApplier", panicked: true })
-            });
-            edge.tell(ApplyFinished { outcome });
+            answer.give(applied.ok());
         }));
     }
 
@@ -155,6 +152,27 @@ impl IndexApplier {
     fn fail(&mut self, failure: Failure, ctx: &mut Context<Self>) {
         self.status.fail(failure);
         ctx.stop();
+    }
+}
+
+/// Brings the memtable back to the actor. A pool that panics, or loses the job, has lost the
+/// memtable, and the shard says so (Z5).
+struct ApplyAnswer {
+    edge: Edge<ApplyFinished>,
+    outcome: Option<Result<MemtableWriter, Failure>>,
+}
+
+impl ApplyAnswer {
+    fn give(mut self, outcome: Option<Result<MemtableWriter, Failure>>) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for ApplyAnswer {
+    fn drop(&mut self) {
+        let lost = || Err(Failure::Apply { detail: "the CPU pool lost the memtable, or panicked".to_owned() });
+        let outcome = self.outcome.take().unwrap_or_else(lost);
+        self.edge.tell(ApplyFinished { outcome });
     }
 }
 

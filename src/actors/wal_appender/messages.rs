@@ -45,7 +45,7 @@ impl Sequenced {
     pub async fn receipt(self, cursors: &Cursors) -> Result<Receipt> {
         match self.answer.await {
             Ok(range) => Ok(Receipt { range: range?, cursors: cursors.clone() }),
-            Err(_) => Err(cursors.closed_reason()),
+            Err(_) => Err(cursors.reason_for_silence().await),
         }
     }
 }

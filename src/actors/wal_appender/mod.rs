@@ -21,8 +21,8 @@ use arrow_schema::SchemaRef;
 use tokio::runtime;
 
 use self::commit_window::{CommitWindow, Step};
-pub(crate) use self::messages::{Drain, FlushTick, PutFinished};
 pub use self::messages::{Append, Receipt, Sequenced};
+pub(crate) use self::messages::{Drain, FlushTick, PutFinished};
 use crate::actors::edge::Edge;
 use crate::actors::host::Host;
 use crate::actors::index_applier::{Apply, DrainApplied};

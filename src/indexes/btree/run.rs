@@ -115,19 +115,24 @@ impl Run {
         let mut merged = RunBuilder::with_capacity(rows, tail_bytes);
         let mut sources: SmallVec<[MergeSource<'a>; FAN_OUT]> =
             inputs.into_iter().filter_map(MergeSource::start).collect();
-        sources.sort_unstable_by(|a, b| a.order(b));
-        // The sources stay sorted by their next entry, so a stretch that comes from one of them,
-        // as with keys that only grow, costs one comparison an entry.
-        while let Some((source, others)) = sources.split_first_mut() {
-            merged.push(source.entry, source.tail);
-            if source.advance() {
-                let passed = others.iter().take_while(|other| other.order(source).is_lt()).count();
-                if passed > 0 {
-                    sources[..=passed].rotate_left(1);
-                }
-            } else {
-                sources.remove(0);
+        // The sources by their next entry. A stretch that comes from one of them, as with keys
+        // that only grow, costs one comparison an entry.
+        let mut order: SmallVec<[usize; FAN_OUT]> = (0..sources.len()).collect();
+        order.sort_unstable_by(|a, b| sources[*a].order(&sources[*b]));
+        while let Some(first) = order.first().copied() {
+            merged.push(sources[first].entry, sources[first].tail);
+            if !sources[first].advance() {
+                order.remove(0);
+                continue;
             }
+            let mut place = 0;
+            while let Some(next) = order.get(place + 1).copied()
+                && sources[next].order(&sources[first]).is_lt()
+            {
+                order[place] = next;
+                place += 1;
+            }
+            order[place] = first;
         }
         merged.finish()
     }

@@ -23,7 +23,7 @@ fn attempt(opening: bool) -> AppendAttempt {
 }
 
 fn found(epoch: u64, nonce: Nonce, sentinel: bool) -> ReadBack {
-    ReadBack::Entry { epoch: Epoch::new(epoch), nonce, position: EntryPosition::new(9), crc: CRC, sentinel }
+    ReadBack::Found { epoch: Epoch::new(epoch), nonce, position: EntryPosition::new(9), crc: CRC, sentinel }
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn w4_our_own_entry_read_back_is_success() {
 #[test]
 fn w4_something_else_of_ours_is_not_success() {
     for other in [
-        ReadBack::Entry { epoch: Epoch::new(5), nonce: OURS, position: EntryPosition::new(9), crc: 1, sentinel: false },
-        ReadBack::Entry {
+        ReadBack::Found { epoch: Epoch::new(5), nonce: OURS, position: EntryPosition::new(9), crc: 1, sentinel: false },
+        ReadBack::Found {
             epoch: Epoch::new(5),
             nonce: OURS,
             position: EntryPosition::new(8),
@@ -57,10 +57,10 @@ fn w5_a_higher_epoch_fences_and_a_lower_one_is_stepped_past() {
     for opening in [true, false] {
         assert_eq!(attempt(opening).on_read_back(found(6, THEIRS, false)), Step::Fenced { by: Epoch::new(6) });
         assert_eq!(attempt(opening).on_read_back(found(6, THEIRS, true)), Step::Fenced { by: Epoch::new(6) });
-        let past = Step::StepPast { previous_crc: CRC, torn: false };
+        let past = Step::Past { previous_crc: CRC, torn: false };
         assert_eq!(attempt(opening).on_read_back(found(4, THEIRS, true)), past);
     }
-    let past = Step::StepPast { previous_crc: CRC, torn: false };
+    let past = Step::Past { previous_crc: CRC, torn: false };
     assert_eq!(attempt(true).on_read_back(found(4, THEIRS, false)), past);
     let step = attempt(false).on_read_back(found(4, THEIRS, false));
     assert!(matches!(step, Step::Fail(Cause::Misplaced { .. })), "our rows and theirs have the same numbers: {step:?}");
@@ -98,7 +98,7 @@ fn w6_the_last_attempt_is_followed_by_a_read_back_that_decides() {
 #[test]
 fn r4_only_an_opening_steps_past_a_torn_object() {
     let torn = ReadBack::Torn { crc: 4 };
-    assert_eq!(attempt(true).on_read_back(torn), Step::StepPast { previous_crc: 4, torn: true });
+    assert_eq!(attempt(true).on_read_back(torn), Step::Past { previous_crc: 4, torn: true });
     assert_eq!(attempt(false).on_read_back(torn), Step::Fail(Cause::Unreadable));
     assert_eq!(attempt(true).on_read_back(ReadBack::Corrupt), Step::Fail(Cause::Unreadable));
 }
