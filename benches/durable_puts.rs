@@ -9,7 +9,6 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::local::LocalFileSystem;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Schema};
 use arrow_select::take::take_record_batch;
@@ -108,17 +108,6 @@ impl ValidatedSpec {
         columns.push(Arc::new(BooleanArray::from(vec![false; rows])));
         RecordBatch::try_new(Arc::clone(self.storage_schema()), columns)
             .map_err(|error| Error::invalid("the put", error.to_string(), "columns as the schema declares them"))
-    }
-
-    /// Brings rows from storage form back into the caller's schema, with the columns of
-    /// `projection` (positions in the caller's schema) in that order.
-    pub(crate) fn to_caller(&self, stored: &RecordBatch, projection: &[usize]) -> Result<RecordBatch> {
-        let schema = self.schema().project(projection);
-        let columns = projection.iter().map(|position| Arc::clone(stored.column(*position))).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(stored.num_rows()));
-        schema
-            .and_then(|schema| RecordBatch::try_new_with_options(Arc::new(schema), columns, &options))
-            .map_err(|error| Error::corrupt("rows in memory", error.to_string(), "rows of the caller's schema"))
     }
 }
 

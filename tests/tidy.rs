@@ -100,7 +100,7 @@ fn skipped(rest: &[u8], in_word: bool) -> Option<(usize, usize, usize)> {
     if rest.starts_with(b"/*") {
         return Some((0, block_comment(rest), 0));
     }
-    if rest[0] == b'r' && !in_word || rest.starts_with(b"br") && !in_word {
+    if !in_word && (rest[0] == b'r' || rest.starts_with(b"br")) {
         let prefix = usize::from(rest[0] == b'b') + 1;
         let hashes = rest[prefix..].iter().take_while(|byte| **byte == b'#').count();
         if rest.get(prefix + hashes) == Some(&b'"') {

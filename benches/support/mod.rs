@@ -1,5 +1,5 @@
 //! What every bench needs: latencies as percentiles, rows of a known size, scratch folders.
-#![allow(dead_code, clippy::expect_used, reason = "each bench uses its own part")]
+#![allow(dead_code, unreachable_pub, clippy::expect_used, reason = "each bench uses its own part")]
 #![expect(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
 use std::fmt;

@@ -11,7 +11,7 @@ use crate::config::{Components, Settings};
 use crate::engine::EngineBuilder;
 use crate::error::{Error, Failure, Result};
 use crate::ids::{Nonce, Seq};
-use crate::memtable::{self, MemtableReader, MemtableWriter, index_bytes_estimate};
+use crate::memtable::{self, MemtableReader, MemtableWriter};
 use crate::rows::SequencedRows;
 use crate::spec::ValidatedSpec;
 use crate::stats::Counters;
@@ -76,7 +76,7 @@ impl Recovery {
         let (memtable, reader) = memtable::new(&spec, first, &self.components.cpu_pool)?;
         let budget = Budget::new(self.settings.unflushed_bytes_max);
         let mut replayed = Replayed {
-            held: budget.charge_recovered(0),
+            held: budget.charge_recovered(memtable::EMPTY_BYTES),
             memtable,
             spec: Arc::clone(&spec),
             budget: Arc::clone(&budget),
@@ -146,8 +146,7 @@ struct Replayed {
 
 impl Replayed {
     fn apply(&mut self, rows: &SequencedRows) -> Result<()> {
-        let indexes: u64 = rows.batches.iter().map(|batch| index_bytes_estimate(&self.spec, batch)).sum();
-        self.held.absorb(self.budget.charge_recovered(rows.bytes + indexes));
+        self.held.absorb(self.budget.charge_recovered(memtable::charge(&self.spec, rows)));
         let applied = if rows.range.rows() <= self.settings.inline_apply_rows_max {
             self.memtable.apply(rows)
         } else {

@@ -49,11 +49,6 @@ impl KeyEncoder {
         Ok(KeyEncoder { columns: columns.to_vec(), names, types, whole, single })
     }
 
-    /// The positions of the key columns in the schema.
-    pub(crate) fn columns(&self) -> &[usize] {
-        &self.columns
-    }
-
     /// The types of the key columns.
     pub(crate) fn types(&self) -> &[DataType] {
         &self.types
@@ -162,6 +157,7 @@ impl KeyEncoder {
 
     /// The bounds of all keys whose first columns equal these values and whose next column, of
     /// text or bytes, starts with `start`.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the planner still says prefixes as ranges"))]
     pub(crate) fn starting_with(&self, equal: &[ArrayRef], start: &[u8]) -> Result<KeyBounds, ArrowError> {
         let Some(true) = self.types.get(equal.len()).map(is_variable) else {
             let detail = format!("a start of text in column {} of a key of {:?}", equal.len(), self.types);

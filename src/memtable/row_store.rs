@@ -130,11 +130,6 @@ impl RowStoreReader {
         (seq >= self.0.first && row < stored.batch.num_rows()).then_some((at, stored, row))
     }
 
-    /// The schema of the rows.
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.0.schema
-    }
-
     /// The rows of the range that are there, batch by batch in `Seq` order.
     pub(crate) fn batches(&self, range: SeqRange) -> impl Iterator<Item = RowWindow> + '_ {
         let len = self.len();

@@ -80,6 +80,25 @@ impl Lookup {
     }
 }
 
+/// The row as `{column: value, ..}`, or `deleted` or `missing`.
+impl fmt::Display for Lookup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = match self {
+            Lookup::Found(row) => row,
+            Lookup::Deleted => return f.write_str("deleted"),
+            Lookup::Missing => return f.write_str("missing"),
+        };
+        let options = FormatOptions::new().with_null("null");
+        f.write_str("{")?;
+        for (at, (field, column)) in row.schema_ref().fields().iter().zip(row.columns()).enumerate() {
+            let formatter = ArrayFormatter::try_new(column, &options).map_err(|_| fmt::Error)?;
+            let separator = if at == 0 { "" } else { ", " };
+            write!(f, "{separator}{}: {}", field.name(), formatter.value(0))?;
+        }
+        f.write_str("}")
+    }
+}
+
 /// What was found under many keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lookups {
@@ -98,24 +117,6 @@ pub enum Outcome {
     Deleted,
     /// The key was never written.
     Missing,
-}
-
-/// For people: `id: 1, text: one`, or that there is nothing.
-impl fmt::Display for Lookup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = match self {
-            Lookup::Found(row) => row,
-            Lookup::Deleted => return f.write_str("deleted"),
-            Lookup::Missing => return f.write_str("not found"),
-        };
-        let options = FormatOptions::default().with_null("NULL");
-        for (at, (field, column)) in row.schema_ref().fields().iter().zip(row.columns()).enumerate() {
-            let separator = if at == 0 { "" } else { ", " };
-            let value = ArrayFormatter::try_new(column.as_ref(), &options).map_err(|_| fmt::Error)?;
-            write!(f, "{separator}{}: {}", field.name(), value.value(0))?;
-        }
-        Ok(())
-    }
 }
 
 impl Lookups {

@@ -27,8 +27,10 @@ use crate::wal::store::ShardStore;
 /// The rows of one log entry, in storage form; those below the flushed `Seq` are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplayedEntry {
+    #[expect(dead_code, reason = "what a commit will release the log through")]
     pub(crate) position: EntryPosition,
     /// What the entry behind it carries as `previous_crc`.
+    #[expect(dead_code, reason = "what a commit will release the log through")]
     pub(crate) crc: u32,
     pub(crate) range: SeqRange,
     /// The rows of `range`, in order. Their boundaries are not those of the puts.
@@ -45,6 +47,7 @@ impl ReplayedEntry {
     }
 
     /// The puts as they were made (S2). Nothing is copied.
+    #[cfg_attr(not(test), expect(dead_code, reason = "what replay that seals will apply"))]
     pub(crate) fn into_puts(self) -> Vec<SequencedRows> {
         let mut cut = BatchCut { batches: &self.batches, at: 0 };
         let mut next = self.range.first();

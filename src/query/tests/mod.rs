@@ -4,3 +4,4 @@ mod oracle;
 mod scans;
 mod shard;
 mod sql;
+mod streams;

@@ -3,7 +3,6 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -20,7 +19,6 @@ use super::super::source::View;
 use super::super::{Lookup, Outcome, Snapshot};
 use super::oracle::truth;
 use super::shard::{Shard, Version};
-use crate::config::{CpuPool, Job};
 use crate::error::{Error, Failure};
 use crate::ids::Seq;
 use crate::value::{Key, Value};
@@ -214,7 +212,7 @@ fn scan(question: &Question) -> Scan {
     scan
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
@@ -304,11 +302,11 @@ proptest! {
     }
 }
 
-fn row(id: i64, big: i64) -> Version {
+pub(super) fn row(id: i64, big: i64) -> Version {
     Version { id, big: Some(big), text: None, double: None, deleted: false }
 }
 
-fn ids(snapshot: &Snapshot, scan: Scan) -> Vec<i64> {
+pub(super) fn ids(snapshot: &Snapshot, scan: Scan) -> Vec<i64> {
     let rows = block_on(snapshot.scan(scan).expect("a scan").collect_all()).expect("rows");
     rows.column_by_name("id").expect("ids").as_primitive::<Int64Type>().values().to_vec()
 }
@@ -413,6 +411,17 @@ fn q2_a_lookup_that_cannot_be_answered_is_refused() {
 }
 
 #[test]
+fn q2_hit_miss_and_deleted_are_told_apart_in_print() {
+    let mut shard = Shard::new(true, false);
+    shard.write(vec![row(1, 10), row(2, 20)]);
+    shard.write(vec![Version { deleted: true, big: None, ..row(2, 0) }]);
+    let snapshot = shard.snapshot(shard.end());
+    let print = |id: i64| snapshot.get(id).expect("looked up").to_string();
+    assert_eq!(print(1), "{id: 1, big: 10, text: null, double: null}");
+    assert_eq!((print(2).as_str(), print(3).as_str()), ("deleted", "missing"));
+}
+
+#[test]
 fn z2_a_snapshot_and_its_streams_answer_with_the_shards_failure() {
     let mut shard = Shard::new(true, false);
     shard.write((0..10).map(|id| row(id, id)).collect());
@@ -427,116 +436,6 @@ fn z2_a_snapshot_and_its_streams_answer_with_the_shards_failure() {
     assert!(matches!(snapshot.scan(Scan::new()), Err(Error::Failed(_))));
     assert!(matches!(snapshot.scan_blocking(Scan::new()), Err(Error::Failed(_))));
     assert!(matches!(block_on(snapshot.count(None)), Err(Error::Failed(_))));
-}
-
-/// Runs a job when it is told to, and can lose one.
-#[derive(Debug, Default)]
-struct HeldPool(Mutex<Vec<HeldJob>>);
-
-struct HeldJob(Job<'static>);
-
-impl std::fmt::Debug for HeldJob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a job")
-    }
-}
-
-impl HeldPool {
-    fn jobs(&self) -> usize {
-        self.0.lock().expect("not poisoned").len()
-    }
-
-    fn take(&self) -> Job<'static> {
-        self.0.lock().expect("not poisoned").remove(0).0
-    }
-}
-
-impl CpuPool for HeldPool {
-    fn spawn(&self, job: Job<'static>) {
-        self.0.lock().expect("not poisoned").push(HeldJob(job));
-    }
-
-    fn run_all(&self, jobs: Vec<Job<'_>>) {
-        jobs.into_iter().for_each(|job| job());
-    }
-}
-
-fn held() -> (Shard, Arc<HeldPool>) {
-    let pool = Arc::new(HeldPool::default());
-    let mut shard = Shard::new(true, false);
-    shard.write((0..10).map(|id| row(id, id)).collect());
-    shard.pool = pool.clone();
-    (shard, pool)
-}
-
-/// Polls once.
-fn poll(stream: &mut super::super::RowStream) -> std::task::Poll<Option<crate::error::Result<RecordBatch>>> {
-    use futures::Stream;
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    std::pin::Pin::new(stream).poll_next(&mut cx)
-}
-
-#[test]
-fn q4_a_stream_computes_one_batch_ahead_and_no_further() {
-    let (shard, pool) = held();
-    let mut stream = shard.snapshot(shard.end()).scan(Scan::new().batch_rows(2)).expect("a scan");
-    assert_eq!(pool.jobs(), 0, "nothing before it is asked");
-    for _ in 0..4 {
-        assert!(poll(&mut stream).is_pending() || pool.jobs() > 0);
-        assert_eq!(pool.jobs(), 1);
-        pool.take()();
-        assert!(matches!(poll(&mut stream), std::task::Poll::Ready(Some(Ok(_)))));
-        assert_eq!(pool.jobs(), 1, "the next one, and only it");
-    }
-}
-
-#[test]
-fn q4_a_dropped_stream_stops_and_frees_its_turn() {
-    let (shard, pool) = held();
-    let mut stream = shard.snapshot(shard.end()).scan(Scan::new()).expect("a scan");
-    assert!(poll(&mut stream).is_pending());
-    assert_eq!(shard.gate.available_permits(), 3);
-    drop(stream);
-    pool.take()();
-    assert_eq!(pool.jobs(), 0);
-    assert_eq!(shard.gate.available_permits(), 4);
-}
-
-#[test]
-fn z5_a_job_that_is_lost_is_an_error_and_not_a_hang() {
-    let (shard, pool) = held();
-    let mut stream = shard.snapshot(shard.end()).scan(Scan::new()).expect("a scan");
-    assert!(poll(&mut stream).is_pending());
-    drop(pool.take());
-    assert!(matches!(poll(&mut stream), std::task::Poll::Ready(Some(Err(Error::Query { .. })))));
-    assert!(matches!(poll(&mut stream), std::task::Poll::Ready(None)));
-}
-
-#[test]
-fn z5_a_panic_in_a_query_is_an_error_of_that_query_alone() {
-    let mut shard = Shard::new(true, false);
-    shard.write((0..10).map(|id| row(id, id)).collect());
-    let snapshot = shard.snapshot(shard.end());
-    let scan = Scan::new().check(&shard.spec).expect("valid");
-    let schema = Arc::clone(&scan.schema);
-    let mut run = Run::new(&snapshot.view, snapshot.seq, &shard.spec, scan).expect("a run");
-    run.panic_for_test();
-    let stream = super::super::RowStream::new(schema, snapshot.reading.clone(), run);
-    let error = block_on(stream.collect_all()).expect_err("a panic");
-    assert!(matches!(&error, Error::Query { detail } if detail.contains("panic")), "{error}");
-    assert_eq!(ids(&snapshot, Scan::new()).len(), 10);
-    assert_eq!(shard.gate.available_permits(), 4);
-}
-
-#[test]
-fn q4_more_scans_than_may_run_at_once_all_end() {
-    let mut shard = Shard::new(true, false);
-    shard.write((0..100).map(|id| row(id, id)).collect());
-    let snapshot = shard.snapshot(shard.end());
-    let streams: Vec<_> =
-        (0..20).map(|_| snapshot.scan(Scan::new().batch_rows(7)).expect("a scan").collect_all()).collect();
-    let all = block_on(futures::future::join_all(streams));
-    assert!(all.into_iter().all(|rows| rows.expect("rows").num_rows() == 100));
 }
 
 #[test]
@@ -567,4 +466,35 @@ fn q4_no_rows_and_no_source_are_an_empty_result() {
     assert_eq!(snapshot.get(1).expect("looked up"), Lookup::Missing);
     assert_eq!(View::of_memtables(Vec::new()).oldest_snapshot(), Seq::ZERO);
     assert!(bind(&col("id").eq(1), snapshot.schema()).is_ok());
+}
+
+#[test]
+fn q4_long_and_short_puts_are_read_in_order_in_both_directions() {
+    let mut shard = Shard::new(true, false);
+    for rows in [3, 1500, 2, 2, 1100, 1, 3000, 4] {
+        let first = shard.end().get() as i64;
+        shard.write((first..first + rows).map(|id| row(id, id)).collect());
+    }
+    let snapshot = shard.snapshot(shard.end());
+    let upwards: Vec<i64> = (0..shard.end().get() as i64).collect();
+    let downwards: Vec<i64> = upwards.iter().rev().copied().collect();
+    for batch_rows in [700, 8192] {
+        let scan = Scan::new().batch_rows(batch_rows);
+        assert!(ids(&snapshot, scan.clone()) == upwards);
+        assert!(ids(&snapshot, scan.clone().order_by(Order::SeqDescending)) == downwards);
+        assert!(ids(&snapshot, scan.order_by(Order::column_descending("big"))) == downwards);
+    }
+}
+
+#[test]
+fn q4_an_ordered_index_is_followed_past_rows_that_are_no_longer_there() {
+    let mut shard = Shard::new(true, true);
+    shard.write((0..4000).map(|id| row(id, id)).collect());
+    shard.seal();
+    // The greatest 500 of the index are superseded in a newer memtable, and 100 more in this one.
+    shard.write((3500..4000).map(|id| row(id, -1)).collect());
+    shard.write((3500..3600).map(|id| row(id, -2)).collect());
+    let scan = Scan::new().order_by(Order::column_descending("big")).filter(col("big").lt_eq(5000)).offset(1).limit(3);
+    assert_eq!(ids(&shard.snapshot(shard.end()), scan.clone()), [3498, 3497, 3496]);
+    assert_eq!(ids(&shard.snapshot(Seq::new(4000)), scan), [3998, 3997, 3996]);
 }

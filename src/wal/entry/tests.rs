@@ -154,11 +154,11 @@ fn an_unknown_format_version_is_refused_by_name() {
         let reader = StreamReader::try_new(bytes, None).ok()?;
         reader.schema().metadata().get("tidewal.format_version").cloned()
     };
-    let version = (0..whole.len()).filter(|at| whole[*at] == b'1').find_map(|at| {
+    let version = (0..whole.len()).filter(|at| whole[*at] == b'1').find(|at| {
         let mut bytes = whole.to_vec();
-        bytes[at] = b'7';
+        bytes[*at] = b'7';
         let found = catch_unwind(AssertUnwindSafe(|| value_of(&bytes))).ok().flatten();
-        (found.as_deref() == Some("7")).then_some(at)
+        found.as_deref() == Some("7")
     });
     assert!(whole.windows(key.len()).any(|window| window == key));
     let at = version.expect("the version is one digit somewhere");
