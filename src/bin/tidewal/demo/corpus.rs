@@ -56,7 +56,12 @@ fn registry_sources() -> Option<PathBuf> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo")))?;
     let sources = home.join("registry").join("src");
-    sources.is_dir().then_some(sources)
+    // Below it is one folder a registry, nearly always a single one.
+    let mut registries = fs::read_dir(&sources).ok()?.flatten().map(|entry| entry.path());
+    match (registries.next(), registries.next()) {
+        (Some(only), None) => Some(only),
+        (first, _) => first.map(|_| sources),
+    }
 }
 
 /// The pieces of a folder, in the order of their paths.
@@ -140,14 +145,11 @@ impl Corpus {
     }
 }
 
-/// The crate a file of the registry cache belongs to: the folder below the registry's own. Of
-/// any other folder, the first folder.
+/// The crate a file of the registry cache belongs to: the first folder.
 fn package_of(path: &Path) -> String {
     let mut parts = path.iter().map(|part| part.to_string_lossy());
-    let first = parts.next().unwrap_or_default();
-    let is_registry = first.rsplit_once('-').is_some_and(|(host, hash)| host.contains('.') && hash.len() >= 16);
-    let package = if is_registry { parts.next() } else { parts.next().is_some().then_some(first) };
-    package.unwrap_or_default().into_owned()
+    let first = parts.next().filter(|_| parts.next().is_some());
+    first.unwrap_or_default().into_owned()
 }
 
 fn language(file: &Path) -> Option<&'static str> {
