@@ -196,7 +196,11 @@ impl Admission {
             let releases = self.budget.releases.load(Ordering::Relaxed);
             let timer = self.clock.sleep(self.timeout);
             match select(acquire.as_mut(), select(stopped.as_mut(), timer)).await {
-                Either::Left((permits, _)) => return permits.map_err(|_| self.status.closed_reason()),
+                // A shard that fails lets go of its memory: room alone does not mean that it takes puts.
+                Either::Left((permits, _)) => {
+                    self.status.check_running()?;
+                    return permits.map_err(|_| self.status.closed_reason());
+                }
                 Either::Right((Either::Left(_), _)) => return Err(self.status.closed_reason()),
                 Either::Right((Either::Right(_), _)) if self.budget.releases.load(Ordering::Relaxed) != releases => {}
                 Either::Right((Either::Right(_), _)) => {
