@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use arrow_select::take::take_record_batch;
 
 use crate::error::{Error, Result};
@@ -35,6 +35,12 @@ impl CheckedRows {
     /// What holding them costs: row windows, and a fixed price for each array.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether the spec with this very storage schema checked them; an equal one may be another
+    /// shard's.
+    pub(crate) fn are_of(&self, storage_schema: &SchemaRef) -> bool {
+        self.batches.iter().all(|batch| Arc::ptr_eq(batch.schema_ref(), storage_schema))
     }
 
     /// Gives them their sequence numbers.
