@@ -212,3 +212,6 @@ impl Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
