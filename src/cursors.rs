@@ -134,3 +134,6 @@ async fn reach(mut cursor: watch::Receiver<Seq>, end: Seq, status: &Status) -> R
     status.check_not_failed()?;
     if reached { Ok(()) } else { Err(status.closed_reason()) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,3 +147,136 @@ impl Handler<StateChanged> for Herald {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix::{ActorContext, Addr};
+    use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+    use super::*;
+    use crate::actors::testing::probe;
+
+    /// An actor that says its name when it is told to stop.
+    struct Named(&'static str, UnboundedSender<&'static str>);
+
+    impl Actor for Named {
+        type Context = Context<Self>;
+    }
+
+    impl Handler<Terminate> for Named {
+        type Result = ();
+
+        fn handle(&mut self, _: Terminate, ctx: &mut Self::Context) {
+            self.1.send(self.0).expect("the test listens");
+            ctx.stop();
+        }
+    }
+
+    /// A subscriber that stops before it is told anything.
+    struct Brief;
+
+    impl Actor for Brief {
+        type Context = Context<Self>;
+
+        fn started(&mut self, ctx: &mut Self::Context) {
+            ctx.stop();
+        }
+    }
+
+    impl Handler<ShardEvent> for Brief {
+        type Result = ();
+
+        fn handle(&mut self, _: ShardEvent, _: &mut Self::Context) {}
+    }
+
+    /// The real Herald, and actors that say in which order they are stopped.
+    struct Stage {
+        status: Arc<Status>,
+        herald: Addr<Herald>,
+        stopped: UnboundedReceiver<&'static str>,
+        host: Arc<Host>,
+    }
+
+    impl Stage {
+        fn set() -> Self {
+            let (host, status) = (Host::start().expect("threads"), Status::running());
+            let (told, stopped) = mpsc::unbounded_channel();
+            // On one arbiter, which takes actors' turns in the order of their messages.
+            let actors = ["Reader", "IndexApplier", "WalAppender"].map(|name| {
+                let told = told.clone();
+                let addr = Named::start_in_arbiter(&host.read_arbiter(), move |_| Named(name, told));
+                Edge::to(&addr, name, &status)
+            });
+            let herald = Herald::new(Arc::clone(&status), Epoch::new(3), Seq::new(7), actors.into(), Arc::clone(&host));
+            let herald = Herald::start_in_arbiter(&host.read_arbiter(), |_| herald);
+            Stage { status, herald, stopped, host }
+        }
+
+        async fn subscribe(&self) -> UnboundedReceiver<ShardEvent> {
+            let (addr, heard) = probe(&self.host.read_arbiter());
+            self.herald.send(Subscribe(addr.recipient())).await.expect("the Herald lives");
+            heard
+        }
+    }
+
+    async fn hears(heard: &mut UnboundedReceiver<ShardEvent>) -> String {
+        format!("{:?}", heard.recv().await.expect("the probe lives"))
+    }
+
+    fn failure() -> Failure {
+        Failure::Apply { detail: "the test".to_owned() }
+    }
+
+    const OPENED: &str = "Opened { epoch: Epoch(3), recovered: Seq(7) }";
+    const FAILED: &str = "Failed(Apply { detail: \"the test\" })";
+
+    #[tokio::test]
+    async fn l1_at_the_end_the_reader_is_stopped_before_the_others_and_not_before_the_end() {
+        for fails in [true, false] {
+            let mut stage = Stage::set();
+            let mut heard = stage.subscribe().await;
+            stage.status.begin_closing();
+            assert_eq!([hears(&mut heard).await, hears(&mut heard).await], [OPENED, "Closing"]);
+            assert!(stage.stopped.try_recv().is_err(), "a closing shard still has work");
+            if fails {
+                stage.status.fail(failure());
+            } else {
+                stage.status.closed();
+            }
+            for name in ["Reader", "IndexApplier", "WalAppender"] {
+                assert_eq!(stage.stopped.recv().await, Some(name));
+            }
+            assert_eq!(hears(&mut heard).await, if fails { FAILED } else { "Closed" });
+            assert_eq!(stage.stopped.recv().await, None, "each is told once");
+        }
+    }
+
+    #[tokio::test]
+    async fn z1_a_late_subscriber_still_learns_how_it_ended_and_with_which_reason() {
+        let stage = Stage::set();
+        let mut early = stage.subscribe().await;
+        stage.status.fail(failure());
+        assert_eq!([hears(&mut early).await, hears(&mut early).await], [OPENED, FAILED]);
+        for _ in 0..2 {
+            let mut late = stage.subscribe().await;
+            assert_eq!([hears(&mut late).await, hears(&mut late).await], [OPENED, FAILED]);
+        }
+        drop(stage.subscribe().await);
+        assert!(early.try_recv().is_err(), "nobody is told twice");
+    }
+
+    #[tokio::test]
+    async fn z1_a_subscriber_that_is_gone_fails_nothing_and_costs_the_others_nothing() {
+        let stage = Stage::set();
+        let brief = Brief::start_in_arbiter(&stage.host.read_arbiter(), |_| Brief);
+        while brief.connected() {
+            // Refused or not taken: either way its mailbox closes.
+            let _ = brief.send(ShardEvent::Closed).await;
+        }
+        stage.herald.send(Subscribe(brief.recipient())).await.expect("the Herald lives");
+        let mut other = stage.subscribe().await;
+        stage.status.closed();
+        assert_eq!([hears(&mut other).await, hears(&mut other).await], [OPENED, "Closed"]);
+        assert!(matches!(stage.status.state(), ShardState::Closed));
+    }
+}

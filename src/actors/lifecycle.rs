@@ -156,3 +156,126 @@ impl Drop for DeathGuard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn failure(name: &str) -> Failure {
+        Failure::Apply { detail: name.to_owned() }
+    }
+
+    /// The reason every kind of question is answered with, if all agree.
+    fn reason(status: &Status) -> Option<String> {
+        let answers = [status.check_running(), status.check_readable(), status.check_not_failed()];
+        let texts = answers.map(|answer| answer.err().map(|error| error.to_string()));
+        let closed_reason = Some(status.closed_reason().to_string());
+        assert!(texts.iter().all(|text| *text == closed_reason), "{texts:?} and {closed_reason:?}");
+        closed_reason
+    }
+
+    #[test]
+    fn z1_the_first_failure_wins_and_keeps_its_type() {
+        for closing in [false, true] {
+            let status = Status::running();
+            assert!(!closing || status.begin_closing());
+            status.fail(failure("the first"));
+            status.fail(Failure::ActorDied { actor: "the second", panicked: true });
+            status.closed();
+            assert!(!status.begin_closing());
+            assert!(matches!(status.state(), ShardState::Failed(Failure::Apply { detail }) if detail == "the first"));
+            assert!(reason(&status).is_some_and(|text| text.contains("the first")));
+            assert!(status.ended().now_or_never().is_some_and(|ended| ended.is_err()));
+        }
+    }
+
+    /// Racing on threads, exactly one of two reasons is latched, and everyone is shown that one.
+    #[test]
+    fn z1_of_failures_that_race_one_wins_for_everyone() {
+        for _ in 0..200 {
+            let status = Status::running();
+            let mut seen = status.subscribe();
+            std::thread::scope(|scope| {
+                for name in ["one", "other"] {
+                    let status = &status;
+                    scope.spawn(move || status.fail(failure(name)));
+                }
+            });
+            let latched = reason(&status);
+            let ShardState::Failed(shown) = seen.borrow_and_update().clone() else { panic!("it has failed") };
+            assert_eq!(latched, Some(shown.to_error().to_string()));
+            status.fail(failure("late"));
+            assert!(!seen.has_changed().expect("the latch lives"), "nobody is woken for a reason that came second");
+        }
+    }
+
+    #[test]
+    fn c2_a_failure_after_the_close_changes_nothing() {
+        for closing_first in [true, false] {
+            let status = Status::running();
+            assert!(!closing_first || status.begin_closing());
+            assert!(status.ended().now_or_never().is_none(), "its life goes on while it closes");
+            status.closed();
+            status.fail(failure("late"));
+            assert!(matches!(status.state(), ShardState::Closed));
+            assert!(!status.begin_closing());
+            assert!(matches!(status.check_running(), Err(Error::Closed)));
+            assert!(matches!(status.check_readable(), Err(Error::Closed)));
+            assert!(status.check_not_failed().is_ok());
+            assert!(matches!(status.closed_reason(), Error::Closed));
+            assert!(status.ended().now_or_never().is_some_and(|ended| ended.is_ok()));
+        }
+    }
+
+    #[test]
+    fn c1_a_closing_shard_takes_nothing_new_and_still_answers_and_one_call_began_it() {
+        let status = Status::running();
+        assert!(status.begin_closing());
+        assert!(!status.begin_closing());
+        assert!(matches!(status.check_running(), Err(Error::Closed)));
+        assert!(status.check_readable().is_ok() && status.check_not_failed().is_ok());
+    }
+
+    #[test]
+    fn z1_a_guard_names_its_actor_and_whether_it_panicked() {
+        for panics in [false, true] {
+            let status = Status::running();
+            let guard = DeathGuard::armed("Reader", &status);
+            let died = std::thread::spawn(move || {
+                let _guard = guard;
+                assert!(!panics, "the test wants it");
+            });
+            assert_eq!(died.join().is_err(), panics);
+            let state = status.state();
+            assert!(
+                matches!(state, ShardState::Failed(Failure::ActorDied { actor: "Reader", panicked }) if panicked == panics),
+                "{state:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn z1_a_disarmed_guard_says_nothing_and_a_late_one_replaces_nothing() {
+        let status = Status::running();
+        let mut guard = DeathGuard::armed("Reader", &status);
+        guard.disarm();
+        drop(guard);
+        assert!(matches!(status.state(), ShardState::Running));
+        let late = DeathGuard::armed("Reader", &status);
+        status.fail(failure("the first"));
+        drop(late);
+        assert!(reason(&status).is_some_and(|text| text.contains("the first")));
+    }
+
+    #[test]
+    fn z5_whoever_got_no_answer_waits_for_the_reason() {
+        let status = Status::running();
+        let mut silence = Box::pin(status.reason_for_silence());
+        assert!(silence.as_mut().now_or_never().is_none(), "an answer may be dropped before the death is latched");
+        status.fail(failure("the first"));
+        let error = silence.now_or_never().expect("the life has ended");
+        assert!(error.to_string().contains("the first"), "{error}");
+    }
+}

@@ -43,6 +43,8 @@ pub(crate) mod host;
 pub(crate) mod index_applier;
 pub(crate) mod lifecycle;
 pub mod reader;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod topology;
 pub mod wal_appender;
 

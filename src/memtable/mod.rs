@@ -121,6 +121,12 @@ pub(crate) fn charge(spec: &ValidatedSpec, rows: &SequencedRows) -> u64 {
 }
 
 impl MemtableWriter {
+    /// Adds an index behind the others, for tests that look on or break it.
+    #[cfg(test)]
+    pub(crate) fn add_index(&mut self, index: Box<dyn IndexWriter>) {
+        self.indexes.push(index);
+    }
+
     /// The first row's `Seq`.
     pub(crate) fn first(&self) -> Seq {
         self.rows.first()

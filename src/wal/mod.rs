@@ -27,4 +27,4 @@ pub(crate) mod replay;
 pub(crate) mod store;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

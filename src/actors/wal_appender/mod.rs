@@ -61,7 +61,8 @@ pub struct WalAppender {
     status: Arc<Status>,
     durable: CursorOwner,
     to_applier: Edge<Apply>,
-    to_applier_drain: Edge<DrainApplied>,
+    /// Taken when the drain is passed on: that happens once, however many events follow it.
+    to_applier_drain: Option<Edge<DrainApplied>>,
     window: CommitWindow,
     tip: LogTip,
     identity: WriterIdentity,
@@ -98,7 +99,7 @@ impl WalAppender {
             status: parts.status,
             durable: parts.durable,
             to_applier: parts.to_applier,
-            to_applier_drain: parts.to_applier_drain,
+            to_applier_drain: Some(parts.to_applier_drain),
             tip: parts.tip,
             identity: parts.identity,
             store: parts.store,
@@ -155,8 +156,11 @@ impl WalAppender {
 
     /// The last stage to have work hears of the close once the log has none left.
     fn pass_on_drain(&mut self) {
-        if self.draining && self.window.is_idle() {
-            self.to_applier_drain.tell(DrainApplied);
+        if self.draining
+            && self.window.is_idle()
+            && let Some(to_applier) = self.to_applier_drain.take()
+        {
+            to_applier.tell(DrainApplied);
         }
     }
 
