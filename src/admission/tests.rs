@@ -28,8 +28,9 @@ fn gate() -> Gate {
     let counters: Arc<Counters> = Arc::default();
     let settings = Settings { backpressure_timeout: TIMEOUT, ..Settings::default() };
     let shared = Arc::new(clock.clone());
+    let io = runtime::Handle::current();
     let admission =
-        Admission::new(spec, Arc::clone(&budget), &settings, shared, Arc::clone(&status), Arc::clone(&counters));
+        Admission::new(spec, Arc::clone(&budget), &settings, shared, io, Arc::clone(&status), Arc::clone(&counters));
     Gate { admission, budget, clock, status, counters }
 }
 
