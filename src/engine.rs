@@ -77,6 +77,9 @@ impl Drop for Handle {
 }
 
 /// The addresses of a shard's actors, for embedders that speak messages.
+///
+/// Whoever holds them keeps the shard's threads, also after the shard has ended: let go of them
+/// with the last engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Addresses {
@@ -304,13 +307,17 @@ impl Engine {
     /// life. May be called again, also at once by several (C1, C2).
     ///
     /// # Errors
-    /// The first failure, if the shard failed before or while it was closed.
+    /// The first failure, if the shard failed before or while it was closed;
+    /// [`Error::Closed`](crate::Error::Closed) if it was aborted while it was being closed, so that
+    /// what was taken and not acknowledged may be lost.
     pub async fn close(&self) -> Result<()> {
         let shard = &self.shard.0;
+        let has_ended = matches!(shard.status.state(), ShardState::Failed(_) | ShardState::Closed);
         if shard.status.begin_closing() {
             shard.drain.tell(Drain);
         }
-        shard.status.ended().await
+        shard.status.ended().await?;
+        if has_ended { Ok(()) } else { shard.status.check_drained() }
     }
 
     /// Ends the shard's life at once, without I/O. What was acknowledged as durable is in the

@@ -216,7 +216,8 @@ fn buffer_bytes(data: &ArrayData) -> u64 {
 /// Holding a batch holds its whole buffers. Where they are much larger than the rows shown (a
 /// slice of a big batch), the rows are copied, so that what is held is what was counted (B1).
 fn owned_window(batch: RecordBatch) -> Result<RecordBatch> {
-    const SLACK_BYTES: u64 = 4096;
+    // What arrays built at once waste. A builder's arrays of a row hold kilobytes and are copied.
+    const SLACK_BYTES: u64 = 512;
     let excessive = batch.columns().iter().any(|column| {
         let data = column.to_data();
         let of_views = matches!(data.data_type(), DataType::Utf8View | DataType::BinaryView);

@@ -78,6 +78,21 @@ async fn c2_abort_leaves_the_store_alone_and_keeps_what_was_acknowledged() {
 }
 
 #[tokio::test]
+async fn c1_a_close_that_an_abort_overtakes_does_not_claim_to_have_drained() {
+    let (_, faults) = faulty();
+    let engine = open(&faults).await.expect("opens");
+    let gate = Gate::default();
+    faults.on(Op::Put, "wal/").always(Fault::Hold(gate.clone()));
+    engine.put_no_wait(vec![rows(0..1, "a")]).await.expect("sequenced");
+    in_time(gate.reached(1)).await;
+    let mut closing = Box::pin(engine.close());
+    assert!(futures::poll!(&mut closing).is_pending());
+    engine.abort();
+    assert!(matches!(in_time(closing).await, Err(Error::Closed)));
+    in_time(engine.close()).await.expect("it has ended");
+}
+
+#[tokio::test]
 async fn c2_whoever_waits_during_an_abort_hears_closed() {
     let (_, faults) = faulty();
     let engine = open(&faults).await.expect("opens");

@@ -5,6 +5,7 @@
 //! reason before the actor's cursor drops, so whoever wakes finds it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
@@ -28,11 +29,14 @@ pub enum ShardState {
 #[derive(Debug)]
 pub(crate) struct Status {
     state: watch::Sender<ShardState>,
+    /// Set before the state `Closed` by the last stage to have work, and by nobody else: an abort
+    /// ends a shard too, and keeps no promise of a close.
+    drained: AtomicBool,
 }
 
 impl Status {
     pub(crate) fn running() -> Arc<Self> {
-        Arc::new(Status { state: watch::Sender::new(ShardState::Running) })
+        Arc::new(Status { state: watch::Sender::new(ShardState::Running), drained: AtomicBool::new(false) })
     }
 
     /// The state now.
@@ -67,6 +71,18 @@ impl Status {
             }
             begins
         })
+    }
+
+    /// Ends the life of a shard that has made everything it took durable and indexed.
+    pub(crate) fn drained(&self) {
+        // Pairs with the load in `check_drained`; the state's own lock would order them as well.
+        self.drained.store(true, Ordering::Release);
+        self.closed();
+    }
+
+    /// Whether the shard ended by draining (C1).
+    pub(crate) fn check_drained(&self) -> Result<()> {
+        if self.drained.load(Ordering::Acquire) { Ok(()) } else { Err(Error::Closed) }
     }
 
     /// Ends the life of a shard that has not failed.

@@ -163,7 +163,7 @@ impl MemtableWriter {
     /// Stores the rows, then writes every index, here.
     pub(crate) fn apply(&mut self, rows: &SequencedRows) -> Result<(), Failure> {
         self.store(rows)?;
-        self.indexes.iter_mut().try_for_each(|index| apply_batches(index.as_mut(), rows)).map_err(apply_failed)
+        self.indexes.iter_mut().try_for_each(|index| apply_or_say(index.as_mut(), rows)).map_err(apply_failed)
     }
 
     /// Stores the rows, then writes every index at once on the pool. The state is the same as
@@ -171,18 +171,11 @@ impl MemtableWriter {
     pub(crate) fn apply_parallel(&mut self, rows: &SequencedRows, pool: &dyn CpuPool) -> Result<(), Failure> {
         self.store(rows)?;
         let mut outcomes: Vec<Result<(), IndexError>> = vec![Ok(()); self.indexes.len()];
-        let jobs = self.indexes.iter_mut().zip(&mut outcomes).map(|(index, outcome)| {
-            let job = move || {
-                // A panic here would take the pool's thread or the process with it. The index it
-                // leaves half-written is not used again: the failure ends the shard (X2).
-                let applied = catch_unwind(AssertUnwindSafe(|| apply_batches(index.as_mut(), rows)));
-                *outcome = applied.unwrap_or_else(|payload| {
-                    let reason = format!("it panicked: {}", panic_text(payload.as_ref()));
-                    Err(IndexError::new(index.name(), rows.range.first(), reason))
-                });
-            };
-            Box::new(job) as Job<'_>
-        });
+        let jobs = self
+            .indexes
+            .iter_mut()
+            .zip(&mut outcomes)
+            .map(|(index, outcome)| Box::new(move || *outcome = apply_or_say(index.as_mut(), rows)) as Job<'_>);
         pool.run_all(jobs.collect());
         outcomes.into_iter().collect::<Result<(), IndexError>>().map_err(apply_failed)
     }
@@ -200,6 +193,16 @@ impl MemtableWriter {
         }
         Ok(())
     }
+}
+
+/// Names the index and the rows of a panic too. An index that it leaves half-written is not used
+/// again: the failure ends the shard (X2). On the pool it would take a thread, or the process, with it.
+fn apply_or_say(index: &mut dyn IndexWriter, rows: &SequencedRows) -> Result<(), IndexError> {
+    let applied = catch_unwind(AssertUnwindSafe(|| apply_batches(index, rows)));
+    applied.unwrap_or_else(|payload| {
+        let reason = format!("it panicked: {}", panic_text(payload.as_ref()));
+        Err(IndexError::new(index.name(), rows.range.first(), reason))
+    })
 }
 
 fn apply_batches(index: &mut dyn IndexWriter, rows: &SequencedRows) -> Result<(), IndexError> {

@@ -99,7 +99,7 @@ impl IndexApplier {
         }
         if self.draining && self.queue.is_idle() {
             // Nothing is left to do and nothing new is taken: this is the end of the shard.
-            self.status.closed();
+            self.status.drained();
         }
     }
 
