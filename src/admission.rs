@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use futures::future::{Either, select};
+use tokio::runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::actors::lifecycle::{ShardState, Status};
@@ -69,7 +70,10 @@ impl Budget {
 
     fn permit(self: &Arc<Self>, bytes: u64, permits: Option<OwnedSemaphorePermit>) -> Permit {
         self.held.fetch_add(bytes, Ordering::Relaxed);
-        Permit { bytes, permits, budget: Arc::clone(self) }
+        let units = permits.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        // The permit gives them back by itself: the sum of many does not fit the semaphore's own.
+        permits.into_iter().for_each(OwnedSemaphorePermit::forget);
+        Permit { bytes, units, budget: Arc::clone(self) }
     }
 }
 
@@ -81,7 +85,7 @@ fn units(bytes: u64) -> u32 {
 #[derive(Debug)]
 pub(crate) struct Permit {
     bytes: u64,
-    permits: Option<OwnedSemaphorePermit>,
+    units: usize,
     budget: Arc<Budget>,
 }
 
@@ -90,11 +94,7 @@ impl Permit {
     /// it took.
     pub(crate) fn absorb(&mut self, mut other: Permit) {
         self.bytes += std::mem::take(&mut other.bytes);
-        match (&mut self.permits, other.permits.take()) {
-            (Some(own), Some(more)) => own.merge(more),
-            (own @ None, more) => *own = more,
-            (Some(_), None) => {}
-        }
+        self.units += std::mem::take(&mut other.units);
     }
 }
 
@@ -104,6 +104,7 @@ impl Drop for Permit {
             self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
             self.budget.releases.fetch_add(1, Ordering::Relaxed);
         }
+        self.budget.units.add_permits(self.units);
     }
 }
 
@@ -116,6 +117,8 @@ pub struct Admission {
     budget: Arc<Budget>,
     timeout: Duration,
     clock: Arc<dyn Clock>,
+    /// Whose timer measures the wait: the caller's runtime may have none, or not exist.
+    io: runtime::Handle,
     status: Arc<Status>,
     counters: Arc<Counters>,
 }
@@ -134,10 +137,11 @@ impl Admission {
         budget: Arc<Budget>,
         settings: &Settings,
         clock: Arc<dyn Clock>,
+        io: runtime::Handle,
         status: Arc<Status>,
         counters: Arc<Counters>,
     ) -> Self {
-        Admission { spec, budget, timeout: settings.backpressure_timeout, clock, status, counters }
+        Admission { spec, budget, timeout: settings.backpressure_timeout, clock, io, status, counters }
     }
 
     /// Checks the batches of one put against the schema, and waits for memory.
@@ -194,9 +198,17 @@ impl Admission {
         let mut stopped = pin!(state.wait_for(|state| !matches!(state, ShardState::Running)));
         loop {
             let releases = self.budget.releases.load(Ordering::Relaxed);
-            let timer = self.clock.sleep(self.timeout);
+            // The runtime ends after the shard has, and `stopped` is looked at before the timer.
+            let timer = {
+                let _io = self.io.enter();
+                self.clock.sleep(self.timeout)
+            };
             match select(acquire.as_mut(), select(stopped.as_mut(), timer)).await {
-                Either::Left((permits, _)) => return permits.map_err(|_| self.status.closed_reason()),
+                // A shard that fails lets go of its memory: room alone does not mean that it takes puts.
+                Either::Left((permits, _)) => {
+                    self.status.check_running()?;
+                    return permits.map_err(|_| self.status.closed_reason());
+                }
                 Either::Right((Either::Left(_), _)) => return Err(self.status.closed_reason()),
                 Either::Right((Either::Right(_), _)) if self.budget.releases.load(Ordering::Relaxed) != releases => {}
                 Either::Right((Either::Right(_), _)) => {

@@ -94,6 +94,11 @@ impl Cursors {
         self.status.reason_for_silence().await
     }
 
+    /// Why the shard takes nothing, if it takes nothing.
+    pub(crate) fn reason_to_refuse(&self) -> Option<crate::Error> {
+        self.status.check_running().err()
+    }
+
     /// Waits until the rows below `end` are durable.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use arrow_select::take::take_record_batch;
 
 use crate::error::{Error, Result};
@@ -35,6 +35,12 @@ impl CheckedRows {
     /// What holding them costs: row windows, and a fixed price for each array.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether the spec with this very storage schema checked them; an equal one may be another
+    /// shard's.
+    pub(crate) fn are_of(&self, storage_schema: &SchemaRef) -> bool {
+        self.batches.iter().all(|batch| Arc::ptr_eq(batch.schema_ref(), storage_schema))
     }
 
     /// Gives them their sequence numbers.
@@ -165,10 +171,29 @@ pub(crate) fn row_bytes(batch: &RecordBatch) -> u64 {
 }
 
 fn window_bytes(data: &ArrayData) -> u64 {
-    // A view array's buffers are reached by view, so its window has no contiguous size.
-    let of_views = matches!(data.data_type(), DataType::Utf8View | DataType::BinaryView);
-    let size = if of_views { buffer_bytes(data) as usize } else { data.get_slice_memory_size().unwrap_or(usize::MAX) };
-    size as u64
+    let windows = |children: &[ArrayData]| children.iter().map(window_bytes).sum::<u64>();
+    let shown = |first: Option<usize>, end: Option<usize>| {
+        let (first, end) = (first.unwrap_or(0), end.unwrap_or(0));
+        windows(
+            &data.child_data().iter().map(|child| child.slice(first, end.saturating_sub(first))).collect::<Vec<_>>(),
+        )
+    };
+    let of_children = match data.data_type() {
+        // A view array's buffers are reached by view, so its window has no contiguous size.
+        DataType::Utf8View | DataType::BinaryView => return buffer_bytes(data),
+        // Slicing a list leaves its items alone; only those within the offsets are shown.
+        DataType::List(_) | DataType::Map(..) => {
+            let ends = data.buffer::<i32>(0);
+            shown(ends.first().map(|end| *end as usize), ends.get(data.len()).map(|end| *end as usize))
+        }
+        DataType::LargeList(_) => {
+            let ends = data.buffer::<i64>(0);
+            shown(ends.first().map(|end| *end as usize), ends.get(data.len()).map(|end| *end as usize))
+        }
+        _ => windows(data.child_data()),
+    };
+    let size = |data: &ArrayData| data.get_slice_memory_size().unwrap_or(0) as u64;
+    size(data).saturating_sub(data.child_data().iter().map(size).sum()) + of_children
 }
 
 /// The capacity of the distinct buffers an array holds on to.
@@ -206,7 +231,13 @@ fn owned_window(batch: RecordBatch) -> Result<RecordBatch> {
         .map_err(|error| Error::invalid("the put", error.to_string(), "columns that can be copied"))?;
     // `take` shares the data buffers of views; compaction lets go of what no view reaches.
     let (schema, columns, _) = copy.into_parts();
-    let columns = columns.into_iter().map(compact_views).collect();
+    let compact = |column: ArrayRef| {
+        let mut column = compact_views(column);
+        // `take` sets aside as much for the items of lists as the source has.
+        column.shrink_to_fit();
+        column
+    };
+    let columns = columns.into_iter().map(compact).collect();
     RecordBatch::try_new(schema, columns)
         .map_err(|error| Error::invalid("the put", error.to_string(), "columns that can be copied"))
 }

@@ -249,8 +249,31 @@ fn check_columns(schema: &Schema) -> Result<()> {
         if !seen.insert(name) {
             return Err(Error::invalid(format!("column `{name}`"), "the same name twice", "unique column names"));
         }
+        if is_zero_wide(field.data_type()) {
+            // Arrow's kernels lose the number of rows of such arrays, and scans and lookups fail.
+            return Err(Error::invalid(
+                format!("column `{name}`"),
+                format!("type {}", field.data_type()),
+                "a type whose values are at least one byte or item wide",
+            ));
+        }
     }
     Ok(())
+}
+
+fn is_zero_wide(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        FixedSizeBinary(0) | FixedSizeList(_, 0) => true,
+        List(of) | LargeList(of) | ListView(of) | LargeListView(of) | FixedSizeList(of, _) | Map(of, _) => {
+            is_zero_wide(of.data_type())
+        }
+        Struct(fields) => fields.iter().any(|field| is_zero_wide(field.data_type())),
+        Union(fields, _) => fields.iter().any(|(_, field)| is_zero_wide(field.data_type())),
+        Dictionary(_, values) => is_zero_wide(values),
+        RunEndEncoded(_, values) => is_zero_wide(values.data_type()),
+        _ => false,
+    }
 }
 
 fn check_primary_key(spec: &TableSpec) -> Result<Vec<usize>> {

@@ -117,6 +117,7 @@ pub(crate) fn start_shard(
         Edge::to(&applier, "IndexApplier", &status),
         Edge::to(&wal_appender, "WalAppender", &status),
     ];
+    let io = host.io();
     let herald = Herald::new(Arc::clone(&status), epoch, next, terminate, Arc::clone(&host));
     let herald = start(herald, &host.read_arbiter());
 
@@ -125,6 +126,7 @@ pub(crate) fn start_shard(
         Arc::clone(&budget),
         settings,
         Arc::clone(&components.clock),
+        io,
         Arc::clone(&status),
         Arc::clone(&counters),
     );

@@ -199,3 +199,16 @@ async fn p2_a_put_above_half_the_budget_is_refused_and_never_waits() {
     assert!(matches!(&answer, Err(Error::InvalidInput { .. })), "{answer:?}");
     assert_eq!(gate.counted(), (0, 0));
 }
+
+#[test]
+fn b1_a_permit_takes_over_more_than_256_gib_and_gives_all_of_it_back() {
+    const GIB: u64 = 1 << 30;
+    let budget = Budget::new(1000 * GIB);
+    let units_free = budget.units.available_permits();
+    let mut memtable = budget.charge_recovered(200 * GIB);
+    memtable.absorb(budget.charge_recovered(200 * GIB));
+    assert_eq!(budget.held(), 400 * GIB);
+    assert_eq!((units_free - budget.units.available_permits()) as u64 * UNIT_BYTES, 400 * GIB);
+    drop(memtable);
+    assert_eq!((budget.held(), budget.units.available_permits()), (0, units_free));
+}

@@ -114,7 +114,6 @@ enum Question {
     Between(i64, i64),
     TextOf(i64, &'static str),
     TextFrom(i64, &'static str),
-    StartsWith(i64, &'static str),
 }
 
 fn questions() -> Vec<Question> {
@@ -125,7 +124,6 @@ fn questions() -> Vec<Question> {
         for text in TEXTS {
             questions.push(Question::TextOf(number, text));
             questions.push(Question::TextFrom(number, text));
-            questions.push(Question::StartsWith(number, text));
         }
     }
     questions
@@ -141,9 +139,6 @@ impl Question {
             Question::Between(above, end) => number.is_some_and(|number| above < &number && number <= *end),
             Question::TextOf(wanted, value) => number == Some(*wanted) && text == Some(value),
             Question::TextFrom(wanted, from) => number == Some(*wanted) && text.is_some_and(|text| text >= *from),
-            Question::StartsWith(wanted, start) => {
-                number == Some(*wanted) && text.is_some_and(|text| text.starts_with(start))
-            }
         }
     }
 
@@ -164,7 +159,6 @@ impl Question {
                 let range = (Bound::Included(text(from)), Bound::Unbounded);
                 encoder.bounds(&[number(Some(*wanted))], Some(range))
             }
-            Question::StartsWith(wanted, start) => encoder.starting_with(&[number(Some(*wanted))], start.as_bytes()),
         };
         bounds.expect("bounds")
     }

@@ -155,29 +155,6 @@ impl KeyEncoder {
         Ok((lower, upper))
     }
 
-    /// The bounds of all keys whose first columns equal these values and whose next column, of
-    /// text or bytes, starts with `start`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the planner still says prefixes as ranges"))]
-    pub(crate) fn starting_with(&self, equal: &[ArrayRef], start: &[u8]) -> Result<KeyBounds, ArrowError> {
-        let Some(true) = self.types.get(equal.len()).map(is_variable) else {
-            let detail = format!("a start of text in column {} of a key of {:?}", equal.len(), self.types);
-            return Err(ArrowError::InvalidArgumentError(detail));
-        };
-        let prefix = self.encode_prefix(equal)?;
-        let extended = |value: &[u8]| {
-            let mut bytes = prefix.clone();
-            push_variable(&mut bytes, value);
-            bytes
-        };
-        // What starts so is what lies from it to the first bytes after all that start so. Those
-        // need not be text, and nothing but bytes compares here.
-        let upper = match successor(start.to_vec()) {
-            Some(end) => Bound::Excluded(extended(&end)),
-            None => successor(prefix.clone()).map_or(Bound::Unbounded, Bound::Excluded),
-        };
-        Ok((Bound::Included(extended(start)), upper))
-    }
-
     /// The bytes of the first columns, which begin every key that has these values in them.
     fn encode_prefix(&self, values: &[ArrayRef]) -> Result<Vec<u8>, ArrowError> {
         let mut bytes = Vec::new();
@@ -213,11 +190,6 @@ fn without_dictionary(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         of @ DataType::Dictionary(..) => arrow_cast::cast(column, value_type(of)),
         _ => Ok(Arc::clone(column)),
     }
-}
-
-fn is_variable(data_type: &DataType) -> bool {
-    use DataType::*;
-    matches!(value_type(data_type), Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView)
 }
 
 /// Appends the most common kinds of key without making an array of them, which would take most

@@ -29,9 +29,7 @@ use dashmap::mapref::entry::Entry;
 use crate::ids::{Seq, SeqRange};
 use crate::indexes::key::{INLINE_BYTES, KeyBytes, KeyEncoder};
 use crate::indexes::{IndexError, IndexWriter};
-#[cfg(test)]
-use crate::memtable::slots::CHUNK_SLOTS;
-use crate::memtable::slots::Slots;
+use crate::memtable::slots::{CHUNK_SLOTS, Slots};
 
 /// Rows per mark of "something here is superseded".
 const BLOCK_ROWS: usize = 1024;
@@ -119,7 +117,6 @@ fn sharded<K: Eq + Hash>() -> DashMap<K, u64, ahash::RandomState> {
 const FIRST_SHARD_SLOTS: usize = 7;
 
 /// What an empty map takes.
-#[cfg(test)]
 const EMPTY_MAP_BYTES: u64 = (SHARDS * (FIRST_SHARD_SLOTS + 1) * LONG_SLOT_BYTES) as u64;
 
 /// The entry is locked meanwhile, so the map must not be touched by `link`.
@@ -176,7 +173,6 @@ const NAME: &str = "the primary key";
 
 /// What an empty index takes, and what its lists take ahead of the rows in them: at most this
 /// much beyond the estimates of the rows put into it.
-#[cfg(test)]
 pub(crate) const EMPTY_BYTES: u64 =
     EMPTY_MAP_BYTES + 2 * (CHUNK_SLOTS * (size_of::<Links>() + size_of::<AtomicU32>())) as u64;
 

@@ -56,7 +56,7 @@ pub(crate) struct MemtableBytes {
 
 /// What an empty memtable holds at most, and its lists ahead of the rows in them: a memtable
 /// holds no more than the sum of its charges and this.
-pub(crate) const EMPTY_BYTES: u64 = 128 << 10;
+pub(crate) const EMPTY_BYTES: u64 = primary_key::EMPTY_BYTES + (64 << 10);
 
 /// A memtable with so many rows is full, whatever they weigh. It keeps the distance of a row
 /// from the first (the id of a document or a node in an index) within 32 bits, with room for

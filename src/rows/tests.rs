@@ -110,3 +110,22 @@ fn b1_a_small_slice_does_not_hold_its_parent() {
     assert!(held < 20_000, "{held}");
     assert_eq!(slice.num_rows(), 10);
 }
+
+#[test]
+fn b1_a_slice_of_lists_is_charged_its_own_items_and_nested_views_their_text() {
+    use arrow_array::{Float32Array, ListArray, StructArray};
+    use arrow_buffer::OffsetBuffer;
+    let batch = |column: arrow_array::ArrayRef| RecordBatch::try_from_iter([("v", column)]).expect("a batch");
+    let item = Arc::new(Field::new("item", DataType::Float32, false));
+    let items = Arc::new(Float32Array::from(vec![0.5; 100_000]));
+    let lists = batch(Arc::new(ListArray::new(item, OffsetBuffer::from_lengths(vec![100; 1000]), items, None)));
+    let slice = lists.slice(10, 1);
+    assert!(row_bytes(&lists) > 400_000 && row_bytes(&slice) < 1000, "{}", row_bytes(&slice));
+    let copy = owned_window(slice.clone()).expect("a copy");
+    let kept = buffer_bytes(&copy.column(0).to_data());
+    assert!(copy == slice && kept < 5000, "the rest is let go, and not {kept} bytes kept");
+    let views = StringViewArray::from_iter_values((0..100).map(|at| format!("{at:0>1000}")));
+    let field = Arc::new(Field::new("t", DataType::Utf8View, false));
+    let nested = batch(Arc::new(StructArray::from(vec![(field, Arc::new(views) as arrow_array::ArrayRef)])));
+    assert!(row_bytes(&nested) > 100_000, "{}", row_bytes(&nested));
+}

@@ -10,10 +10,11 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, Schema};
+use arrow_schema::{ArrowError, FieldRef, Schema};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
@@ -215,11 +216,26 @@ impl StoredSpec {
             Error::invalid("the schema", error.to_string(), "columns that an Arrow IPC stream can carry")
         };
         let stream = StreamWriter::try_new(Vec::new(), spec.schema()).and_then(StreamWriter::into_inner);
-        Ok(StoredSpec {
+        let stored = StoredSpec {
             schema: BASE64.encode(stream.map_err(unfit)?),
             primary_key: spec.primary_key_columns().to_vec(),
             indexes: spec.indexes().to_vec(),
-        })
+        };
+        // What comes back as something else (an empty time zone comes back as none) would be
+        // refused by every later open that gives this same spec (O8).
+        let back = stored
+            .schema()
+            .map_err(|found| Error::invalid("the schema", found, "columns that an Arrow IPC stream can carry"))?;
+        let changed =
+            |(want, have): (&FieldRef, &FieldRef)| (want != have).then(|| (Arc::clone(want), Arc::clone(have)));
+        match spec.schema().fields().iter().zip(back.fields()).find_map(changed) {
+            Some((want, have)) => Err(Error::invalid(
+                format!("column `{}`", want.name()),
+                format!("type {}, which an Arrow IPC stream gives back as {}", want.data_type(), have.data_type()),
+                "a type that the log gives back as it is",
+            )),
+            None => Ok(stored),
+        }
     }
 
     fn schema(&self) -> Result<Schema, String> {

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::Admitted;
 use crate::cursors::Cursors;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::SeqRange;
 use crate::wal::append::AppendOutcome;
 
@@ -16,17 +16,36 @@ use crate::wal::append::AppendOutcome;
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub struct Append {
-    pub(super) rows: Admitted,
-    pub(super) reply: oneshot::Sender<Result<SeqRange>>,
-    pub(super) span: tracing::Span,
+    /// Until the WalAppender takes it.
+    content: Option<Content>,
 }
+
+type Content = (Admitted, oneshot::Sender<Result<SeqRange>>, tracing::Span);
 
 impl Append {
     /// The message, and the future that resolves when the rows have their sequence numbers.
     pub fn new(rows: Admitted) -> (Self, Sequenced) {
         let (reply, answer) = oneshot::channel();
         let span = tracing::Span::current();
-        (Append { rows, reply, span }, Sequenced { answer })
+        (Append { content: Some((rows, reply, span)) }, Sequenced { answer })
+    }
+
+    pub(super) fn take(mut self) -> Option<Content> {
+        self.content.take()
+    }
+}
+
+impl Drop for Append {
+    /// Not taken: it was never sent, or the shard's end left it in the mailbox. An end is latched
+    /// before its mailbox drops, so whoever waits finds it, and needs not wait for one that may
+    /// never come.
+    fn drop(&mut self) {
+        if let Some((_, reply, _)) = self.content.take() {
+            let expected = "an `Append` that is sent to the WalAppender; nothing was written";
+            let unsent = Error::invalid("the append", "an `Append` dropped before it was taken", expected);
+            // Losing the answer is harmless: nobody waits.
+            let _ = reply.send(Err(unsent));
+        }
     }
 }
 
@@ -44,7 +63,8 @@ impl Sequenced {
     /// Why the shard did not take the rows; they were then not written.
     pub async fn receipt(self, cursors: &Cursors) -> Result<Receipt> {
         match self.answer.await {
-            Ok(range) => Ok(Receipt { range: range?, cursors: cursors.clone() }),
+            Ok(Ok(range)) => Ok(Receipt { range, cursors: cursors.clone() }),
+            Ok(Err(error)) => Err(cursors.reason_to_refuse().unwrap_or(error)),
             Err(_) => Err(cursors.reason_for_silence().await),
         }
     }

@@ -27,6 +27,7 @@ use crate::actors::edge::Edge;
 use crate::actors::host::Host;
 use crate::actors::index_applier::{Apply, DrainApplied};
 use crate::actors::lifecycle::{DeathGuard, Status, Terminate};
+use crate::admission::Admitted;
 use crate::config::{Clock, Settings};
 use crate::cursors::CursorOwner;
 use crate::error::{Error, Failure};
@@ -116,7 +117,11 @@ impl WalAppender {
         match step {
             Step::Write(puts) => self.start_write(puts, ctx),
             Step::Wait(pause) => {
-                let rings = self.clock.sleep(pause);
+                // The timer of the runtime that waits for it: the arbiter's may end first.
+                let rings = {
+                    let _io = self.io.enter();
+                    self.clock.sleep(pause)
+                };
                 let me = ctx.address();
                 let edge = Edge::to(&me, "WalAppender", &self.status);
                 self.io.spawn(async move {
@@ -159,6 +164,20 @@ impl WalAppender {
         }
     }
 
+    /// Why rows are not taken.
+    fn refusal(&self, rows: &Admitted) -> Option<Error> {
+        if self.draining {
+            return Some(Error::Closed);
+        }
+        if !rows.rows.are_of(&self.identity.schema) {
+            // They hold the other shard's memory, and may not be of this one's schema: in the log
+            // they would be what no open can replay.
+            let expected = "rows admitted by the `admission` of this opening of this shard";
+            return Some(Error::invalid("the append", "rows admitted by another shard", expected));
+        }
+        self.status.check_not_failed().err()
+    }
+
     fn fail(&mut self, failure: Failure, ctx: &mut Context<Self>) {
         self.status.fail(failure);
         ctx.stop();
@@ -185,10 +204,10 @@ impl Actor for WalAppender {
 impl Handler<Append> for WalAppender {
     type Result = ();
 
-    fn handle(&mut self, Append { rows, reply, span }: Append, ctx: &mut Self::Context) {
+    fn handle(&mut self, append: Append, ctx: &mut Self::Context) {
+        let Some((rows, reply, span)) = append.take() else { return };
         let _entered = tracing::debug_span!(parent: &span, "append", rows = rows.rows.rows()).entered();
-        let refused = if self.draining { Some(Error::Closed) } else { self.status.check_not_failed().err() };
-        if let Some(error) = refused {
+        if let Some(error) = self.refusal(&rows) {
             // Losing the answer is harmless: nobody waits for a put that was dropped.
             let _ = reply.send(Err(error));
             return;

@@ -46,7 +46,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr();
+    // The demo fences a writer on purpose and tells of it in its own words.
+    log_to_stderr(if matches!(cli.command, Command::Demo(_)) { "off" } else { "warn" });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&BoxError::from(error)),
@@ -63,8 +64,8 @@ fn main() -> ExitCode {
     outcome.unwrap_or_else(|error| if output::is_closed_pipe(&error) { ExitCode::SUCCESS } else { report(&error) })
 }
 
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+fn log_to_stderr(level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
