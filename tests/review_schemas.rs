@@ -107,7 +107,7 @@ fn values(of: &DataType, rows: usize) -> ArrayRef {
             let children = vec![Arc::new(ints()) as ArrayRef, Arc::new(texts())];
             Arc::new(UnionArray::try_new(fields.clone(), ids.into(), dense, children).expect("a union"))
         }
-        DataType::RunEndEncoded(_, _) => cast(&texts()).map_or_else(|| new_null_array(of, rows), |array| array),
+        DataType::RunEndEncoded(_, _) => cast(&texts()).unwrap_or_else(|| new_null_array(of, rows)),
         DataType::FixedSizeBinary(width) => {
             let each = (0..rows).map(|at| vec![at as u8; *width as usize]);
             Arc::new(FixedSizeBinaryArray::try_from_iter(each).expect("of one width"))

@@ -18,9 +18,9 @@ use crate::wal::testing::{Process, SHARD, spec};
 /// The real WalAppender over a real log, with a probe where the IndexApplier would be.
 struct Stage {
     process: Process,
-    spec: ValidatedSpec,
     status: Arc<Status>,
     budget: Arc<Budget>,
+    spec: ValidatedSpec,
     cursors: Cursors,
     durable: watch::Receiver<Seq>,
     applies: UnboundedReceiver<Apply>,
@@ -34,6 +34,7 @@ impl Stage {
     async fn set(interval: Duration, clock: Arc<dyn Clock>) -> Self {
         let process = Process::over(Arc::new(InMemory::new()));
         let writer = process.open(1).await.expect("it opens");
+        let spec = writer.claim.spec.clone();
         let host = Host::start().expect("threads");
         let (applier, applies) = probe(&host.write_arbiter());
         let (drain_probe, drains) = probe(&host.write_arbiter());
@@ -51,7 +52,7 @@ impl Stage {
                 shard: SHARD.into(),
                 epoch: writer.claim.epoch,
                 nonce: writer.claim.nonce,
-                schema: Arc::clone(writer.claim.spec.storage_schema()),
+                schema: Arc::clone(spec.storage_schema()),
             },
             store: process.store.0.clone(),
             clock,
@@ -62,8 +63,7 @@ impl Stage {
         let appender = WalAppender::start_in_arbiter(&host.write_arbiter(), |_| actor);
         let cursors = Cursors::new(durable.clone(), indexed, true, Arc::clone(&status));
         let budget = Budget::new(1 << 20);
-        let spec = writer.claim.spec;
-        Stage { process, spec, status, budget, cursors, durable, applies, drain_probe, drains, appender, _host: host }
+        Stage { process, status, budget, spec, cursors, durable, applies, drain_probe, drains, appender, _host: host }
     }
 
     async fn plain() -> Self {
