@@ -370,3 +370,20 @@ fn the_rule_on_names_knows_tests_from_functions() {
         assert!(!is_clear(unclear), "{unclear}");
     }
 }
+
+/// The names of tests in a text: what stands between backticks and is a sentence of words.
+fn tests_named_in(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|word| word.matches('_').count() >= 5 && word.bytes().all(is_word)).collect()
+}
+
+#[test]
+fn every_test_that_the_readme_of_the_tests_names_exists() {
+    assert_eq!(tests_named_in("`a_b_c_d_e_f`, `wal_entry_bytes_max` and `a b_c_d_e_f_g` x_x_x_x_x_x"), ["a_b_c_d_e_f"]);
+    let code: Vec<Source> = ["src", "tests"].into_iter().flat_map(sources).collect();
+    let exists = |name: &&str| code.iter().any(|source| source.code.contains(&format!("fn {name}(")));
+    let named = tests_named_in(include_str!("README.md"));
+    assert!(named.len() > 50, "{} tests are named", named.len());
+    let missing: Vec<_> = named.into_iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "tests/README.md names tests that are not there: {missing:#?}");
+}

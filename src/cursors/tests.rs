@@ -1,5 +1,5 @@
-use std::sync::mpsc;
-use std::thread;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{hint, thread};
 
 use futures::FutureExt;
 use futures::executor::block_on;
@@ -72,27 +72,35 @@ fn v1_nothing_is_visible_before_the_first_move_and_nobody_waits_for_nothing() {
     }
 }
 
-/// Two owners and a waiter, on three threads, a thousand times: the threads meet in whatever
-/// order the machine has them in. A wake-up that is lost hangs the test.
+/// Two owners and a waiter on three threads. In each round the owners move while the wait begins,
+/// a little later than in the round before, so that moves fall before, into and behind every step
+/// of the wait. A wake-up that is lost hangs the test.
 #[test]
 fn v3_no_wake_up_is_lost_between_owners_and_a_waiter_on_threads_of_their_own() {
-    const ROUNDS: u64 = 1000;
+    const ROUNDS: u64 = 20_000;
+    /// Steps of a spin: the longest outlasts the beginning of a wait.
+    const DELAYS: u64 = 200;
     let Shard { durable, indexed, cursors, status: _status } = shard(true);
-    let (go_durable, when_durable) = mpsc::channel();
-    let (go_indexed, when_indexed) = mpsc::channel();
-    let moves = |owner: CursorOwner, when: mpsc::Receiver<Seq>| {
-        thread::spawn(move || when.into_iter().for_each(|end| owner.advance(end)))
+    let round = AtomicU64::new(0);
+    let moves = |owner: CursorOwner, stride: u64| {
+        for end in 1..=ROUNDS {
+            while round.load(Ordering::Acquire) < end {
+                thread::yield_now();
+            }
+            (0..end * stride % DELAYS).for_each(|_| hint::spin_loop());
+            owner.advance(Seq::new(end));
+        }
     };
-    let owners = [moves(durable, when_durable), moves(indexed, when_indexed)];
-    for end in (1..=ROUNDS).map(Seq::new) {
-        // Both owners are on their way while the wait begins.
-        go_durable.send(end).expect("the owner listens");
-        go_indexed.send(end).expect("the owner listens");
-        block_on(cursors.wait_visible(end)).expect("the shard runs");
-        assert!(cursors.visible() >= end);
-    }
-    drop((go_durable, go_indexed));
-    owners.into_iter().for_each(|owner| owner.join().expect("it does not panic"));
+    thread::scope(|scope| {
+        scope.spawn(|| moves(durable, 1));
+        scope.spawn(|| moves(indexed, 7));
+        for end in 1..=ROUNDS {
+            // `Acquire` above pairs with it: the owners set out now.
+            round.store(end, Ordering::Release);
+            block_on(cursors.wait_visible(Seq::new(end))).expect("the shard runs");
+            assert!(cursors.visible() >= Seq::new(end));
+        }
+    });
 }
 
 /// Many waiters, each for its own row: one move past all of them wakes all.

@@ -13,7 +13,7 @@ use crate::error::Operation;
 use crate::ids::SeqRange;
 use crate::spec::ValidatedSpec;
 use crate::wal::testing::fault_store::{Fault, Gate, Op};
-use crate::wal::testing::{Process, SHARD};
+use crate::wal::testing::{Process, SHARD, spec};
 
 /// The real WalAppender over a real log, with a probe where the IndexApplier would be.
 struct Stage {
@@ -71,7 +71,10 @@ impl Stage {
     }
 
     fn append(&self, rows: i64) -> (Append, Sequenced) {
-        let spec = &self.spec;
+        self.append_checked_by(&self.spec, rows)
+    }
+
+    fn append_checked_by(&self, spec: &ValidatedSpec, rows: i64) -> (Append, Sequenced) {
         let ids = Arc::new(Int64Array::from_iter_values(0..rows));
         let texts = Arc::new(StringArray::from_iter_values((0..rows).map(|at| at.to_string())));
         let batch = RecordBatch::try_new(Arc::clone(spec.schema()), vec![ids, texts]).expect("a batch");
@@ -224,6 +227,17 @@ async fn l1_a_put_after_a_failure_of_another_actor_gets_its_reason_and_no_seq() 
     assert!(matches!(&error, Error::Failed(Failure::Apply { .. })), "{error}");
     // The permit of a put that was passed on all the same would be in a mailbox now.
     assert_eq!(stage.budget.held(), 0);
+}
+
+#[tokio::test]
+async fn p1_rows_that_another_opening_admitted_are_refused_and_the_next_put_gets_their_seq() {
+    let stage = Stage::plain().await;
+    let (append, sequenced) = stage.append_checked_by(&spec(), 3);
+    stage.appender.send(append).await.expect("the actor lives");
+    let error = sequenced.receipt(&stage.cursors).await.expect_err("they hold another shard's memory");
+    assert!(matches!(error, Error::InvalidInput { .. }), "{error}");
+    assert_eq!(stage.budget.held(), 0);
+    assert_eq!(stage.put(1).await.expect("sequenced"), range(0, 1));
 }
 
 #[tokio::test]
