@@ -7,7 +7,9 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
 
 use super::trouble::{Source, Trouble};
 
@@ -29,7 +31,8 @@ pub(super) struct ColumnarSource {
 }
 
 enum Batches {
-    Parquet(ParquetRecordBatchReader),
+    /// Row group by row group, so that no batch spans two and a damaged one is named.
+    Parquet(Box<dyn Iterator<Item = Result<RecordBatch, ArrowError>> + Send>),
     File(FileReader<BufReader<File>>),
     Stream(StreamReader<BufReader<File>>),
 }
@@ -38,15 +41,20 @@ impl ColumnarSource {
     pub(super) fn parquet(file: File, batch_rows: usize) -> Result<Self, Trouble> {
         let refused =
             |error: parquet::errors::ParquetError| Trouble::whole(format!("no Parquet file: {error}"), CUT_SHORT);
-        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(refused)?;
+        let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).map_err(refused)?;
         let mut end = 0;
-        let groups = builder.metadata().row_groups().iter().map(|group| {
+        let groups = metadata.metadata().row_groups().iter().map(|group| {
             end += u64::try_from(group.num_rows()).unwrap_or_default();
             end
         });
-        let group_ends = groups.collect();
-        let schema = Arc::clone(builder.schema());
-        let reader = builder.with_batch_size(batch_rows).build().map_err(refused)?;
+        let group_ends: Vec<u64> = groups.collect();
+        let schema = Arc::clone(metadata.schema());
+        let groups = (0..group_ends.len()).map(|group| -> Result<ParquetRecordBatchReader, Trouble> {
+            let file = file.try_clone().map_err(|error| refused(error.into()))?;
+            let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone());
+            builder.with_row_groups(vec![group]).with_batch_size(batch_rows).build().map_err(refused)
+        });
+        let reader = Box::new(groups.collect::<Result<Vec<_>, _>>()?.into_iter().flatten());
         Ok(Self { group_ends, ..Self::new(&schema, Batches::Parquet(reader), batch_rows) })
     }
 

@@ -25,6 +25,13 @@ pub(super) struct Misfit {
     pub(super) advice: String,
 }
 
+impl Misfit {
+    /// With its place in the file.
+    pub(super) fn at(&self, place: String) -> Trouble {
+        Trouble::at(place, &self.reason, &self.advice)
+    }
+}
+
 impl Fit {
     /// Matches columns by name. What can never fit is refused before a row is read.
     pub(super) fn new(file: &Schema, target: &SchemaRef, ignore_extra: bool) -> Result<Self, Trouble> {
@@ -72,7 +79,8 @@ impl Fit {
                 && let Some(row) = first_null(&column)
             {
                 let reason = format!("column `{}` is null or absent, and must not be", field.name());
-                let advice = "fill it in; only columns that are not part of the key can be nullable".to_owned();
+                let advice =
+                    "fill it in; columns of the key cannot be null, others can if the shard was created so".to_owned();
                 keep_first(&mut misfit, Misfit { row, reason, advice });
             }
             columns.push(column);

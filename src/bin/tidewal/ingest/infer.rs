@@ -209,7 +209,7 @@ impl Sample {
             // The record is one line to the parser; its own line number would mislead.
             let reason = text.replace(" at line 1 column ", " at column ");
             let reason = reason.split(" at line ").next().unwrap_or_default().to_owned();
-            if error.is_eof() {
+            if error.is_eof() || reason.starts_with("EOF while parsing") {
                 let advice = "an object must be whole on one line: jq -c . FILE | tidewal ingest --format ndjson ... -";
                 return trouble("the object does not end in this line".into(), advice);
             }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_schema::{Fields, Schema, SchemaRef};
 
 use super::columnar::ColumnarSource;
@@ -131,13 +132,39 @@ impl Opened {
     }
 
     /// Begins reading its rows as rows of the target.
-    pub(super) fn rows(self, target: &SchemaRef, reading: &Reading) -> Result<(Box<dyn Source>, Fit), Trouble> {
+    pub(super) fn rows(self, target: &SchemaRef, reading: &Reading) -> Result<Started, Trouble> {
         let source: Box<dyn Source> = match self {
             Opened::Text(file) => Box::new(file.rows(target, reading.ignore_extra, reading.batch_rows)?),
             Opened::Columnar(source) => Box::new(source),
         };
         let fit = Fit::new(&source.schema(), target, reading.ignore_extra)?;
-        Ok((source, fit))
+        Ok(Started { source, fit, first: None })
+    }
+}
+
+/// A file whose rows are being read.
+pub(super) struct Started {
+    pub(super) source: Box<dyn Source>,
+    pub(super) fit: Fit,
+    /// The first batch, if it was read already.
+    first: Option<RecordBatch>,
+}
+
+impl Started {
+    /// Reads the first rows and refuses the file if one of them does not fit.
+    pub(super) fn with_first_rows(mut self) -> Result<Self, Trouble> {
+        self.first = self.source.next_batch()?;
+        if let Some(batch) = &self.first {
+            self.fit.apply(batch).map_err(|misfit| misfit.at(self.source.place(misfit.row)))?;
+        }
+        Ok(self)
+    }
+
+    pub(super) fn next_batch(&mut self) -> Result<Option<RecordBatch>, Trouble> {
+        match self.first.take() {
+            Some(batch) => Ok(Some(batch)),
+            None => self.source.next_batch(),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tidewal::Engine;
 use tidewal::actors::wal_appender::Receipt;
 use tokio::sync::mpsc;
 
-use super::input::{Input, Opened, Reading};
+use super::input::{Input, Reading, Started};
 use super::trouble::Trouble;
 use crate::output::complain;
 
@@ -42,7 +42,7 @@ enum Step {
 pub(super) async fn load(
     engine: &Engine,
     inputs: Vec<Input>,
-    first: Option<Opened>,
+    first: Option<Started>,
     reading: Reading,
 ) -> (Vec<Loaded>, Option<String>) {
     let (sender, mut steps) = mpsc::channel(BATCHES_READ_AHEAD);
@@ -130,7 +130,7 @@ fn progress_bar() -> ProgressBar {
 /// Runs on a thread of its own until the files end, one cannot be read, or nobody listens.
 fn read_files(
     inputs: &[Input],
-    mut first: Option<Opened>,
+    mut first: Option<Started>,
     target: &SchemaRef,
     reading: &Reading,
     steps: &mpsc::Sender<Step>,
@@ -149,17 +149,17 @@ fn read_files(
 
 fn read_file(
     input: &Input,
-    opened: Option<Opened>,
+    started: Option<Started>,
     target: &SchemaRef,
     reading: &Reading,
     steps: &mpsc::Sender<Step>,
 ) -> Result<(), Trouble> {
-    let opened = match opened {
-        Some(opened) => opened,
-        None => input.open(reading)?,
+    let mut started = match started {
+        Some(started) => started,
+        None => input.open(reading)?.rows(target, reading)?,
     };
-    let (mut source, fit) = opened.rows(target, reading)?;
-    while let Some(batch) = source.next_batch()? {
+    while let Some(batch) = started.next_batch()? {
+        let fit = &started.fit;
         let (rows, misfit) = match fit.apply(&batch) {
             Ok(rows) => (rows, None),
             // The rows before the bad one are as good as those of the batch before.
@@ -173,10 +173,10 @@ fn read_file(
             return Ok(());
         }
         if let Some(misfit) = misfit {
-            return Err(Trouble::at(source.place(misfit.row), misfit.reason, misfit.advice));
+            return Err(misfit.at(started.source.place(misfit.row)));
         }
     }
-    if let Some(warning) = source.warning() {
+    if let Some(warning) = started.source.warning() {
         complain(&format!("warning: {}: {warning}", input.name));
     }
     Ok(())

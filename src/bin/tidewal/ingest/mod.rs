@@ -19,8 +19,9 @@ use arrow_schema::SchemaRef;
 use serde_json::json;
 use tidewal::{Components, Engine, IndexSpec, TableSpec};
 
-use self::input::{Format, Input, Opened, Reading, new_schema};
+use self::input::{Format, Input, Reading, Started, new_schema};
 use self::load::{Loaded, load};
+use self::trouble::Trouble;
 use crate::output::{complain, stdout};
 use crate::shard::{ShardArgs, WRITER_NOTE, exists, open};
 use crate::{Result, complaint};
@@ -92,7 +93,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let (files, failure) = load(&engine, inputs, first, args.reading()).await;
     let closed = engine.close().await;
     let failure = failure.or_else(|| closed.err().map(|error| error.to_string()));
-    let report = Report { files, elapsed: clock.now() - started, durable: engine.stats().durable.get(), failure };
+    let report = Report {
+        files,
+        elapsed: clock.now() - started,
+        durable: engine.stats().durable.get(),
+        keyed: !engine.spec().table().primary_key_columns().is_empty(),
+        failure,
+    };
     report.print(args.json)
 }
 
@@ -105,8 +112,8 @@ impl Args {
         }
     }
 
-    /// Opens the shard, or creates it. The first file may have been opened on the way.
-    async fn open(&self, inputs: &[Input]) -> Result<(Engine, Option<Opened>)> {
+    /// Opens the shard, or creates it, and then with the first file begun.
+    async fn open(&self, inputs: &[Input]) -> Result<(Engine, Option<Started>)> {
         let store = self.shard.store()?;
         let mut settings = self.shard.settings();
         settings.durable_writes = !self.no_durable;
@@ -126,28 +133,51 @@ impl Args {
                 self.shard.data
             )));
         }
-        let (schema, first) = self.new_shard_schema(inputs)?;
-        let mut spec = TableSpec::new(schema).primary_key(&self.key);
+        let Some(input) = inputs.first() else { return Err(complaint("no files")) };
+        let (spec, first) = self.new_shard(input)?;
+        Ok((open(builder, Some(spec)).await?, Some(first)))
+    }
+
+    /// What the shard is created with. The first rows are read and fitted before it is, so that a
+    /// mistaken key or format leaves no shard that keeps the mistake.
+    fn new_shard(&self, input: &Input) -> Result<(TableSpec, Started)> {
+        let in_file = |trouble: Trouble| complaint(format!("{}; no shard was created", trouble.of(&input.name)));
+        let mut opened = input.open(&self.reading()).map_err(in_file)?;
+        let schema = match &self.schema {
+            Some(text) => Arc::new(schema_text::parse(text)?),
+            None => match opened.columns().map_err(in_file)? {
+                Some(columns) => new_schema(&columns, &self.key),
+                None => {
+                    return Err(complaint(format!(
+                        "{}: no rows, so the columns of the new shard are not known; give --schema",
+                        input.name
+                    )));
+                }
+            },
+        };
+        self.check_key(&schema).map_err(in_file)?;
+        let mut spec = TableSpec::new(Arc::clone(&schema)).primary_key(&self.key);
         for index in self.indexes()? {
             spec = spec.index(index);
         }
-        Ok((open(builder, Some(spec)).await?, first))
+        spec.validate()?;
+        let first = opened.rows(&schema, &self.reading()).and_then(Started::with_first_rows).map_err(in_file)?;
+        Ok((spec, first))
     }
 
-    fn new_shard_schema(&self, inputs: &[Input]) -> Result<(SchemaRef, Option<Opened>)> {
-        if let Some(text) = &self.schema {
-            return Ok((Arc::new(schema_text::parse(text)?), None));
+    fn check_key(&self, schema: &SchemaRef) -> Result<(), Trouble> {
+        for name in &self.key {
+            if schema.index_of(name).is_err() {
+                let advice = match schema.fields().len() {
+                    1 => "if that is several columns in one, say what separates them with --delimiter",
+                    _ => "name the columns of --key as they are spelled there",
+                };
+                let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+                let reason = format!("there is no column `{name}` for the key; there is {}", fit::shortened(&names));
+                return Err(Trouble::whole(reason, advice));
+            }
         }
-        let Some(input) = inputs.first() else { return Err(complaint("no files")) };
-        let in_file = |trouble: trouble::Trouble| complaint(trouble.of(&input.name));
-        let mut opened = input.open(&self.reading()).map_err(in_file)?;
-        let Some(columns) = opened.columns().map_err(in_file)? else {
-            return Err(complaint(format!(
-                "{}: no rows, so the columns of the new shard are not known; give --schema",
-                input.name
-            )));
-        };
-        Ok((new_schema(&columns, &self.key), Some(opened)))
+        Ok(())
     }
 
     fn indexes(&self) -> Result<Vec<IndexSpec>> {
@@ -192,6 +222,8 @@ struct Report {
     files: Vec<Loaded>,
     elapsed: Duration,
     durable: u64,
+    /// Whether the shard has a primary key.
+    keyed: bool,
     failure: Option<String>,
 }
 
@@ -211,12 +243,12 @@ impl Report {
             writeln!(out, "{}", self.as_json())?;
         } else {
             for file in self.files.iter().filter(|file| file.whole) {
-                writeln!(out, "{}: {} rows", file.file, file.rows)?;
+                writeln!(out, "{}: {}", file.file, counted(file.rows))?;
             }
             writeln!(
                 out,
-                "{} rows in {:.2} s, {} rows/s; durable up to {}",
-                self.rows(),
+                "{} in {:.2} s, {} rows/s; durable up to {}",
+                counted(self.rows()),
                 self.elapsed.as_secs_f64(),
                 self.rate(),
                 self.durable
@@ -226,7 +258,7 @@ impl Report {
         let Some(failure) = &self.failure else { return Ok(ExitCode::SUCCESS) };
         complain(&format!("error: {failure}"));
         if let Some(file) = self.files.last() {
-            complain(&format!("  {}", said_of(file)));
+            complain(&format!("  {}", self.said_of(file)));
         }
         Ok(ExitCode::FAILURE)
     }
@@ -242,15 +274,21 @@ impl Report {
             "error": self.failure,
         })
     }
+
+    fn said_of(&self, file: &Loaded) -> String {
+        if file.rows == 0 {
+            return format!("no row of {} was written", file.file);
+        }
+        let were = if file.rows == 1 { "was written and is durable" } else { "were written and are durable" };
+        let again = match (file.whole, self.keyed) {
+            (true, _) => "",
+            (false, true) => "; ingest the file again once it is mended: rows replace those of the same key",
+            (false, false) => "; ingest only what follows them: in a shard without a key they would be doubled",
+        };
+        format!("{} of {} {were}{again}", counted(file.rows), file.file)
+    }
 }
 
-fn said_of(file: &Loaded) -> String {
-    match file.rows {
-        0 => format!("no row of {} was written", file.file),
-        rows => format!(
-            "{rows} rows of {} were written and are durable; once it is mended, ingest it again{}",
-            file.file,
-            if file.whole { "" } else { ": rows replace those of the same key" }
-        ),
-    }
+fn counted(rows: u64) -> String {
+    if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") }
 }

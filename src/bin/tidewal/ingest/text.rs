@@ -71,7 +71,14 @@ impl TextFile {
                 }
                 sample.fields()
             }
-            Grammar::Csv { delimiter } => Some(infer_csv(&self.header_bytes, &chunk.bytes, delimiter)?),
+            Grammar::Csv { delimiter } => {
+                // Bytes that are no text are said with their line when they are decoded.
+                let text = (0..chunk.len()).take_while(|at| std::str::from_utf8(chunk.record(*at)).is_ok()).count();
+                if text == 0 {
+                    return Err(not_utf8(format!("line {}", chunk.line(0))));
+                }
+                Some(infer_csv(&self.header_bytes, chunk.prefix(text), delimiter)?)
+            }
         };
         self.head = Some(head);
         Ok(fields)
@@ -99,6 +106,10 @@ impl TextFile {
     }
 }
 
+fn not_utf8(place: String) -> Trouble {
+    Trouble::at(place, "the text is not UTF-8", "convert it: iconv -f LATIN1 -t UTF-8 FILE")
+}
+
 /// Nulls are checked later, where the row is known.
 fn nullable(field: &Arc<Field>) -> Arc<Field> {
     Arc::new(field.as_ref().clone().with_nullable(true))
@@ -106,9 +117,12 @@ fn nullable(field: &Arc<Field>) -> Arc<Field> {
 
 fn header_names(header: &[u8], delimiter: u8) -> Result<Vec<String>, Trouble> {
     let format = CsvFormat::default().with_header(true).with_delimiter(delimiter);
-    let (schema, _) = format.infer_schema(Cursor::new(header), Some(0)).map_err(|error| {
-        Trouble::at("line 1", cleaned(&error), "the text must be UTF-8: iconv -f LATIN1 -t UTF-8 FILE")
-    })?;
+    if std::str::from_utf8(header).is_err() {
+        return Err(not_utf8("line 1".to_owned()));
+    }
+    let (schema, _) = format
+        .infer_schema(Cursor::new(header), Some(0))
+        .map_err(|error| Trouble::at("line 1", cleaned(&error), "the first line must name the columns"))?;
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     for (at, name) in names.iter().enumerate() {
         if name.is_empty() {
@@ -127,9 +141,9 @@ fn infer_csv(header: &[u8], records: &[u8], delimiter: u8) -> Result<Fields, Tro
     // A short record is said to be wrong when it is decoded, with its line.
     let format = CsvFormat::default().with_header(true).with_delimiter(delimiter).with_truncated_rows(true);
     let sample = std::io::Read::chain(Cursor::new(header), Cursor::new(records));
-    let (schema, _) = format.infer_schema(sample, None).map_err(|error| {
-        Trouble::whole(cleaned(&error), "the text must be UTF-8 (iconv -f LATIN1 -t UTF-8 FILE), one record a line")
-    })?;
+    let (schema, _) = format
+        .infer_schema(sample, None)
+        .map_err(|error| Trouble::whole(cleaned(&error), "check the --format, or give --schema"))?;
     let known = |field: &Arc<Field>| match field.data_type() {
         // No value in the sample: text holds any that may follow.
         DataType::Null => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
@@ -267,7 +281,7 @@ impl Decoder {
         let (record, line) = (chunk.record(at), chunk.line(at));
         let place = format!("line {line}");
         if std::str::from_utf8(record).is_err() {
-            return Trouble::at(place, "the text is not UTF-8", "convert it: iconv -f LATIN1 -t UTF-8 FILE");
+            return not_utf8(place);
         }
         // The parser for samples says more about broken JSON than the decoder does.
         if self.grammar == Grammar::Lines
@@ -278,9 +292,12 @@ impl Decoder {
         let error =
             self.decode(record, 1).err().unwrap_or(ArrowError::ParseError("expected exactly one record".into()));
         let text = cleaned(&error);
-        let advice = match text.contains("missing from schema") {
-            true => "--ignore-extra-columns leaves it out; --schema declares it in a new shard",
-            false => "mend it, or give --schema if the column's type was taken from too small a sample",
+        let advice = if text.contains("missing from schema") {
+            "--ignore-extra-columns leaves it out; --schema declares it in a new shard"
+        } else if text.contains("number of fields") {
+            "check the quotes, and what separates fields (--delimiter)"
+        } else {
+            "mend it; a new shard takes the types given with --schema instead of those the first records show"
         };
         Trouble::at(place, text, advice)
     }
