@@ -10,7 +10,7 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 
 use super::Service;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 pub(super) fn open(service: Service, bucket: &str, options: &[(String, String)]) -> Result<Arc<dyn ObjectStore>> {
     match service {
@@ -30,8 +30,8 @@ pub(super) fn open(service: Service, bucket: &str, options: &[(String, String)])
 }
 
 #[cfg(not(all(feature = "aws", feature = "gcp", feature = "azure")))]
-fn feature_off(scheme: &str, feature: &str, bucket: &str) -> Error {
-    Error::invalid(
+fn feature_off(scheme: &str, feature: &str, bucket: &str) -> crate::error::Error {
+    crate::error::Error::invalid(
         format!("store URL `{scheme}://{bucket}`"),
         format!("a build without the cargo feature `{feature}`"),
         format!("a build with it: `tidewal = {{ features = [\"{feature}\"], .. }}` or `--features {feature}`"),

@@ -116,6 +116,7 @@ pub(crate) struct ReplayReport {
 /// [`Error::Corrupt`] that names the first object that does not fit; [`Error::Fenced`] for an
 /// entry of a newer epoch; [`Error::Io`] for a read that failed after its attempts; and what
 /// `sink` returns.
+#[tracing::instrument(level = "info", skip_all, fields(shard = claim.manifest.shard, epoch = %claim.epoch))]
 pub(crate) async fn replay(
     store: &ShardStore,
     claim: &Claim,
