@@ -12,6 +12,7 @@ mod config;
 mod cursors;
 mod engine;
 mod error;
+mod generations;
 mod ids;
 mod indexes;
 mod invariants;

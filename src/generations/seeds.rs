@@ -1,0 +1,1 @@
+//! Statistics of zones of rows, planted in the file with them.
