@@ -43,5 +43,25 @@ pub use snapshot::{Lookup, Lookups, Outcome, Snapshot};
 pub(crate) use source::View;
 pub use stream::{RowIter, RowStream};
 
+use arrow_schema::ArrowError;
+
+use crate::error::Error;
+
+/// What a source could not read comes through Arrow's kernels as it is. Anything else is a kernel
+/// that refused: too much text for one array, most likely.
+pub(crate) fn failed(error: ArrowError) -> Error {
+    let detail = error.to_string();
+    match error {
+        ArrowError::ExternalError(source) => source.downcast().map_or(Error::Query { detail }, |error| *error),
+        _ => Error::Query { detail },
+    }
+}
+
+impl From<Error> for ArrowError {
+    fn from(error: Error) -> Self {
+        ArrowError::ExternalError(Box::new(error))
+    }
+}
+
 #[cfg(test)]
 mod tests;

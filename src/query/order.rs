@@ -158,7 +158,7 @@ impl Merge {
     ) -> Result<(), ArrowError> {
         let (Some(run), Some(bounded)) = (self.runs.get_mut(at), sources.get(at)) else { return Ok(()) };
         while run.ready.is_empty() && !run.ended && go_on() {
-            let seqs: Vec<Seq> = run.rows.by_ref().take(self.block_rows).collect();
+            let seqs: Vec<Seq> = run.rows.by_ref().take(self.block_rows).collect::<Result<_, _>>()?;
             run.ended = seqs.len() < self.block_rows;
             let seqs: Vec<Seq> = seqs.into_iter().filter(|seq| bounded.range.contains(*seq)).collect();
             if seqs.is_empty() {

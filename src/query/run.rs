@@ -11,6 +11,7 @@ use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter;
 use arrow_select::take::take;
 
+use super::failed;
 use super::literal::{is_float, value_type};
 use super::order::{FirstRows, Merge, SortKeys};
 use super::plan::{Access, Candidate, plan, ranges_of};
@@ -18,7 +19,7 @@ use super::scan::{CheckedOrder, CheckedScan};
 use super::select::{KeyColumns, Piece, Selection};
 use super::source::{Bounded, Place, View, batch, fetch};
 use super::walk::Walk;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::ids::Seq;
 use crate::indexes::key::KeyBounds;
 use crate::spec::ValidatedSpec;
@@ -141,7 +142,7 @@ impl Run {
         let Stage::InOrder(mut walk) = self.begin()? else { return Ok(0) };
         let mut count = 0;
         while !stop.load(Ordering::Relaxed) {
-            let pieces = walk.next(&self.sources, self.selection.watermark)?;
+            let pieces = walk.next(&self.sources, self.selection.watermark, self.scan.filter.as_ref())?;
             if pieces.is_empty() {
                 break;
             }
@@ -261,7 +262,7 @@ impl Run {
     }
 
     fn step_in_order(&mut self, mut walk: Walk) -> Result<Stage, ArrowError> {
-        let pieces = walk.next(&self.sources, self.selection.watermark)?;
+        let pieces = walk.next(&self.sources, self.selection.watermark, self.scan.filter.as_ref())?;
         let ended = pieces.is_empty();
         for piece in pieces {
             let mask = self.selection.select(&self.sources, &piece)?;
@@ -298,7 +299,7 @@ impl Run {
     }
 
     fn step_gathering(&mut self, mut walk: Walk, mut first: Box<FirstRows>) -> Result<Stage, ArrowError> {
-        let pieces = walk.next(&self.sources, self.selection.watermark)?;
+        let pieces = walk.next(&self.sources, self.selection.watermark, self.scan.filter.as_ref())?;
         if pieces.is_empty() {
             return Ok(Stage::Fetching(first.into_places()));
         }
@@ -325,11 +326,6 @@ impl Run {
         self.ready.push(batch(&self.scan.schema, columns, kept.len())?);
         Ok(())
     }
-}
-
-/// A kernel refused: too much text for one array, most likely.
-fn failed(error: ArrowError) -> Error {
-    Error::Query { detail: error.to_string() }
 }
 
 /// Rows of the result that wait to make a batch.

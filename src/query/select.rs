@@ -6,7 +6,7 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt64Array};
-use arrow_buffer::BooleanBuffer;
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::ArrowError;
 use arrow_select::filter::filter;
 
@@ -61,7 +61,7 @@ impl Selection {
             if tombstones.true_count() > 0 {
                 keep(!tombstones.values());
             }
-            if let Some(live) = self.live(sources, piece) {
+            if let Some(live) = self.live(sources, piece)? {
                 keep(live);
             }
         }
@@ -75,11 +75,14 @@ impl Selection {
     }
 
     /// The rows no newer row of the same source supersedes.
-    fn live(&self, sources: &[Bounded], piece: &Piece) -> Option<BooleanBuffer> {
-        let source = &sources.get(piece.source)?.source;
+    fn live(&self, sources: &[Bounded], piece: &Piece) -> Result<Option<BooleanBuffer>, ArrowError> {
+        let Some(Bounded { source, .. }) = sources.get(piece.source) else { return Ok(None) };
         match &piece.seqs {
             Seqs::Range(range) => source.live(*range, self.watermark),
-            Seqs::List(seqs) => Some(seqs.iter().map(|seq| source.is_live(*seq, self.watermark)).collect()),
+            Seqs::List(seqs) => {
+                let live: Result<Vec<bool>, _> = seqs.iter().map(|seq| source.is_live(*seq, self.watermark)).collect();
+                Ok(Some(live?.into()))
+            }
         }
     }
 
@@ -106,11 +109,24 @@ impl Selection {
             .map(|column| filter(piece.batch.column(*column), &kept))
             .collect::<Result<Vec<ArrayRef>, _>>()?;
         let encoded = encoder.encode_columns(&columns)?;
-        let hidden = |key: &[u8]| newer.iter().any(|bounded| bounded.source.newest(key, self.watermark).is_some());
         let mut encoded = encoded.iter();
-        let shown = BooleanBuffer::collect_bool(rows, |at| {
-            mask.value(at) && encoded.next().is_some_and(|key| !hidden(key.as_ref()))
-        });
-        Ok(Some(shown))
+        let mut shown = BooleanBufferBuilder::new(rows);
+        for at in 0..rows {
+            let hidden = match mask.value(at).then(|| encoded.next()).flatten() {
+                Some(key) => self.is_hidden(key.as_ref(), newer)?,
+                None => true,
+            };
+            shown.append(!hidden);
+        }
+        Ok(Some(shown.finish()))
+    }
+
+    fn is_hidden(&self, key: &[u8], newer: &[Bounded]) -> Result<bool, ArrowError> {
+        for bounded in newer {
+            if bounded.source.newest(key, self.watermark)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }

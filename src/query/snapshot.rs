@@ -12,6 +12,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use tokio::sync::{Semaphore, oneshot};
 
+use super::failed;
 use super::filter::Expr;
 use super::run::Run;
 use super::scan::{CheckedScan, Scan};
@@ -153,9 +154,9 @@ impl Snapshot {
         self.reading.status.check_readable()?;
         let Some(encoder) = self.key_encoder()? else { return Ok(Lookup::Missing) };
         let key = encoder.encode_key(&key.into())?;
-        let Some(place) = self.newest(&key) else { return Ok(Lookup::Missing) };
-        let row = self.sources.get(place.source).and_then(|bounded| bounded.source.row(place.seq));
-        let Some(row) = row else { return Err(lost(place.seq)) };
+        let Some(place) = self.newest(&key).map_err(failed)? else { return Ok(Lookup::Missing) };
+        let row = self.sources.get(place.source).map(|bounded| bounded.source.row(place.seq)).transpose();
+        let Some(row) = row.map_err(failed)?.flatten() else { return Err(lost(place.seq)) };
         let columns = self.reading.spec.tombstone_column();
         if row.column(columns).as_boolean().value(0) {
             return Ok(Lookup::Deleted);
@@ -173,7 +174,7 @@ impl Snapshot {
         let Some(encoder) = self.key_encoder()? else { return self.look_up(std::iter::repeat_n(None, keys.len())) };
         let mut places = Vec::with_capacity(keys.len());
         for key in keys {
-            places.push(self.newest(&encoder.encode_key(key)?));
+            places.push(self.newest(&encoder.encode_key(key)?).map_err(failed)?);
         }
         self.look_up(places.into_iter())
     }
@@ -189,7 +190,8 @@ impl Snapshot {
         self.check_key_columns(keys)?;
         let Some(encoder) = encoder else { return self.look_up(std::iter::repeat_n(None, keys.num_rows())) };
         let encoded = encoder.encode_columns(keys.columns()).map_err(failed)?;
-        self.look_up(encoded.iter().map(|key| self.newest(key.as_ref())))
+        let places: Result<Vec<_>, _> = encoded.iter().map(|key| self.newest(key.as_ref())).collect();
+        self.look_up(places.map_err(failed)?.into_iter())
     }
 
     /// Reads rows. Nothing is read before the stream is asked for its first batch.
@@ -254,9 +256,13 @@ impl Snapshot {
         Ok(self.sources.first().and_then(|bounded| bounded.source.key_encoder()))
     }
 
-    fn newest(&self, key: &[u8]) -> Option<Place> {
-        let mut sources = self.sources.iter().enumerate();
-        sources.find_map(|(source, bounded)| Some(Place { source, seq: bounded.source.newest(key, self.seq)? }))
+    fn newest(&self, key: &[u8]) -> Result<Option<Place>, ArrowError> {
+        for (source, bounded) in self.sources.iter().enumerate() {
+            if let Some(seq) = bounded.source.newest(key, self.seq)? {
+                return Ok(Some(Place { source, seq }));
+            }
+        }
+        Ok(None)
     }
 
     fn check_key_columns(&self, keys: &RecordBatch) -> Result<()> {
@@ -313,10 +319,6 @@ impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot").field("seq", &self.seq).finish_non_exhaustive()
     }
-}
-
-fn failed(error: ArrowError) -> Error {
-    Error::Query { detail: error.to_string() }
 }
 
 /// The index knows a row that the rows do not have.

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::bind::Predicate;
 use crate::ids::{Seq, SeqRange};
 use crate::indexes::key::{KeyBounds, KeyEncoder};
 use crate::memtable::{MemtableReader, RowWindow};
@@ -20,24 +21,30 @@ use crate::memtable::{MemtableReader, RowWindow};
 pub(crate) trait Source: Send + Sync {
     /// The `Seq` of its first row.
     fn first(&self) -> Seq;
+    /// Whether it answers without reading the store.
+    fn is_in_memory(&self) -> bool;
+    /// The parts of the range that may hold a row for which the filter is true, in order.
+    fn matching(&self, range: SeqRange, _filter: &Predicate) -> Vec<SeqRange> {
+        vec![range]
+    }
     /// The rows of the range, in order.
-    fn windows<'a>(&'a self, range: SeqRange) -> Box<dyn Iterator<Item = RowWindow> + 'a>;
+    fn windows(&self, range: SeqRange) -> Result<Vec<RowWindow>, ArrowError>;
     /// One row.
-    fn row(&self, seq: Seq) -> Option<RecordBatch>;
+    fn row(&self, seq: Seq) -> Result<Option<RecordBatch>, ArrowError>;
     /// These columns of these rows, in the order given.
     fn take(&self, seqs: &[Seq], columns: &[usize]) -> Result<RecordBatch, ArrowError>;
     /// How primary keys are encoded, where there are any.
     fn key_encoder(&self) -> Option<&KeyEncoder>;
     /// The newest row of a key.
-    fn newest(&self, key: &[u8], watermark: Seq) -> Option<Seq>;
+    fn newest(&self, key: &[u8], watermark: Seq) -> Result<Option<Seq>, ArrowError>;
     /// Whether this source holds no newer row of the row's key.
-    fn is_live(&self, seq: Seq, watermark: Seq) -> bool;
+    fn is_live(&self, seq: Seq, watermark: Seq) -> Result<bool, ArrowError>;
     /// [`Source::is_live`] for a range; `None` where all are.
-    fn live(&self, range: SeqRange, watermark: Seq) -> Option<BooleanBuffer>;
+    fn live(&self, range: SeqRange, watermark: Seq) -> Result<Option<BooleanBuffer>, ArrowError>;
     /// How the keys of the index at this place in the spec are encoded.
     fn index_encoder(&self, index: usize) -> Option<&KeyEncoder>;
     /// The rows whose index keys lie in the bounds, by `Seq`.
-    fn index_range(&self, index: usize, bounds: &KeyBounds, watermark: Seq) -> Vec<Seq>;
+    fn index_range(&self, index: usize, bounds: &KeyBounds, watermark: Seq) -> Result<Vec<Seq>, ArrowError>;
     /// About how many [`Source::index_range`] gives.
     fn index_estimate(&self, index: usize, bounds: &KeyBounds) -> u64;
     /// The same rows by ascending or descending index key; rows of one key by ascending `Seq`.
@@ -45,9 +52,9 @@ pub(crate) trait Source: Send + Sync {
 }
 
 /// Rows as an index gives them, one at a time.
-pub(crate) type OrderedRows = Box<dyn Iterator<Item = Seq> + Send>;
+pub(crate) type OrderedRows = Box<dyn Iterator<Item = Result<Seq, ArrowError>> + Send>;
 
-fn as_slices((lower, upper): &KeyBounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
+pub(crate) fn as_slices((lower, upper): &KeyBounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice))
 }
 
@@ -56,12 +63,16 @@ impl Source for MemtableReader {
         MemtableReader::first(self)
     }
 
-    fn windows<'a>(&'a self, range: SeqRange) -> Box<dyn Iterator<Item = RowWindow> + 'a> {
-        Box::new(self.rows().batches(range))
+    fn is_in_memory(&self) -> bool {
+        true
     }
 
-    fn row(&self, seq: Seq) -> Option<RecordBatch> {
-        self.rows().row(seq)
+    fn windows(&self, range: SeqRange) -> Result<Vec<RowWindow>, ArrowError> {
+        Ok(self.rows().batches(range).collect())
+    }
+
+    fn row(&self, seq: Seq) -> Result<Option<RecordBatch>, ArrowError> {
+        Ok(self.rows().row(seq))
     }
 
     fn take(&self, seqs: &[Seq], columns: &[usize]) -> Result<RecordBatch, ArrowError> {
@@ -72,25 +83,25 @@ impl Source for MemtableReader {
         self.primary_key().map(|keys| keys.encoder())
     }
 
-    fn newest(&self, key: &[u8], watermark: Seq) -> Option<Seq> {
-        self.primary_key()?.newest(key, watermark)
+    fn newest(&self, key: &[u8], watermark: Seq) -> Result<Option<Seq>, ArrowError> {
+        Ok(self.primary_key().and_then(|keys| keys.newest(key, watermark)))
     }
 
-    fn is_live(&self, seq: Seq, watermark: Seq) -> bool {
-        self.primary_key().is_none_or(|keys| keys.is_live(seq, watermark))
+    fn is_live(&self, seq: Seq, watermark: Seq) -> Result<bool, ArrowError> {
+        Ok(self.primary_key().is_none_or(|keys| keys.is_live(seq, watermark)))
     }
 
-    fn live(&self, range: SeqRange, watermark: Seq) -> Option<BooleanBuffer> {
-        self.primary_key()?.live(range, watermark)
+    fn live(&self, range: SeqRange, watermark: Seq) -> Result<Option<BooleanBuffer>, ArrowError> {
+        Ok(self.primary_key().and_then(|keys| keys.live(range, watermark)))
     }
 
     fn index_encoder(&self, index: usize) -> Option<&KeyEncoder> {
         self.btree(index).map(|index| index.encoder())
     }
 
-    fn index_range(&self, index: usize, bounds: &KeyBounds, watermark: Seq) -> Vec<Seq> {
+    fn index_range(&self, index: usize, bounds: &KeyBounds, watermark: Seq) -> Result<Vec<Seq>, ArrowError> {
         let (lower, upper) = as_slices(bounds);
-        self.btree(index).map(|index| index.tree().range(lower, upper, watermark)).unwrap_or_default()
+        Ok(self.btree(index).map(|index| index.tree().range(lower, upper, watermark)).unwrap_or_default())
     }
 
     fn index_estimate(&self, index: usize, bounds: &KeyBounds) -> u64 {
@@ -101,7 +112,7 @@ impl Source for MemtableReader {
     fn index_ordered(&self, index: usize, bounds: &KeyBounds, reverse: bool, watermark: Seq) -> OrderedRows {
         let (lower, upper) = as_slices(bounds);
         match self.btree(index) {
-            Some(index) => Box::new(index.tree().ordered(lower, upper, reverse, watermark)),
+            Some(index) => Box::new(index.tree().ordered(lower, upper, reverse, watermark).map(Ok)),
             None => Box::new(std::iter::empty()),
         }
     }

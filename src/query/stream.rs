@@ -13,6 +13,7 @@ use arrow_select::concat::concat_batches;
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::failed;
 use super::run::Run;
 use super::snapshot::Reading;
 use crate::config::BoxFuture;
@@ -70,7 +71,7 @@ impl RowStream {
         while let Some(batch) = self.next().await {
             batches.push(batch?);
         }
-        concat_batches(&self.schema, &batches).map_err(|error| Error::Query { detail: error.to_string() })
+        concat_batches(&self.schema, &batches).map_err(failed)
     }
 
     fn queue(&self, run: Box<Run>) -> State {

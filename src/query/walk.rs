@@ -6,6 +6,7 @@ use arrow_select::concat::concat_batches;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::bind::Predicate;
 use super::plan::Access;
 use super::select::{Piece, Seqs};
 use super::source::{Bounded, batch};
@@ -35,8 +36,8 @@ struct Current {
 }
 
 enum Rest {
-    /// Neighbours not yet read.
-    Range(SeqRange),
+    /// Neighbours not yet read, in `Seq` order.
+    Ranges(VecDeque<SeqRange>),
     /// Candidates not yet read, by ascending `Seq`.
     List(VecDeque<Seq>),
 }
@@ -57,20 +58,39 @@ impl Walk {
     }
 
     /// The next few pieces, in walking order (rows within a piece ascend); none at the end.
-    pub(crate) fn next(&mut self, sources: &[Bounded], watermark: Seq) -> Result<Vec<Piece>, ArrowError> {
+    ///
+    /// Rows for which the filter (with columns as positions in the storage schema) cannot be true may
+    /// be left out.
+    pub(crate) fn next(
+        &mut self,
+        sources: &[Bounded],
+        watermark: Seq,
+        filter: Option<&Predicate>,
+    ) -> Result<Vec<Piece>, ArrowError> {
         loop {
             let Some(current) = &mut self.current else {
                 let Some(source) = self.pending.pop_front() else { return Ok(Vec::new()) };
-                self.current = sources
-                    .get(source)
-                    .map(|bounded| Current { source, rest: candidates(&self.access, bounded, watermark) });
+                let Some(bounded) = sources.get(source) else { continue };
+                let rest = candidates(&self.access, bounded, watermark, filter)?;
+                self.current = Some(Current { source, rest });
                 continue;
             };
             let Some(bounded) = sources.get(current.source) else { return Ok(Vec::new()) };
             let pieces = match &mut current.rest {
-                Rest::Range(rest) => {
-                    let part = cut(rest, self.piece_rows as u64, self.descending);
-                    let windows = bounded.source.windows(part).collect();
+                Rest::Ranges(rest) => {
+                    let next = if self.descending { rest.back_mut() } else { rest.front_mut() };
+                    let Some(range) = next.filter(|range| !range.is_empty()) else {
+                        if rest.is_empty() {
+                            self.current = None;
+                        } else if self.descending {
+                            rest.pop_back();
+                        } else {
+                            rest.pop_front();
+                        }
+                        continue;
+                    };
+                    let part = cut(range, self.piece_rows as u64, self.descending);
+                    let windows = bounded.source.windows(part)?;
                     neighbours(windows, current.source, &self.columns, &self.schema)?
                 }
                 Rest::List(seqs) => {
@@ -95,15 +115,23 @@ impl Walk {
     }
 }
 
-fn candidates(access: &Access, bounded: &Bounded, watermark: Seq) -> Rest {
-    let Access::Index { index, ranges } = access else { return Rest::Range(bounded.range) };
+fn candidates(
+    access: &Access,
+    bounded: &Bounded,
+    watermark: Seq,
+    filter: Option<&Predicate>,
+) -> Result<Rest, ArrowError> {
+    let Access::Index { index, ranges } = access else {
+        let all = bounded.range;
+        return Ok(Rest::Ranges(filter.map_or(vec![all], |filter| bounded.source.matching(all, filter)).into()));
+    };
     let mut seqs: Vec<Seq> = Vec::new();
     for range in ranges {
-        seqs.extend(bounded.source.index_range(*index, range, watermark.min(bounded.range.end())));
+        seqs.extend(bounded.source.index_range(*index, range, watermark.min(bounded.range.end()))?);
     }
     seqs.sort_unstable();
     seqs.dedup();
-    Rest::List(seqs.into())
+    Ok(Rest::List(seqs.into()))
 }
 
 /// Takes up to `rows` rows off the end of the range that is walked first.
