@@ -140,6 +140,12 @@ pub enum Operation {
     ReadEntry,
     /// Creating a log entry.
     CreateEntry,
+    /// Reading a part of a generation's file.
+    ReadGeneration,
+    /// Writing a file of a generation.
+    WriteGeneration,
+    /// Deleting what no reader needs.
+    Delete,
     /// Starting the threads a shard runs on.
     StartThreads,
 }
@@ -153,6 +159,9 @@ impl fmt::Display for Operation {
             Operation::CreateManifest => "creating the manifest",
             Operation::ReadEntry => "reading the log entry",
             Operation::CreateEntry => "creating the log entry",
+            Operation::ReadGeneration => "reading the generation file",
+            Operation::WriteGeneration => "writing the generation file",
+            Operation::Delete => "deleting",
             Operation::StartThreads => "starting the threads of",
         })
     }

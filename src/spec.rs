@@ -370,6 +370,18 @@ fn find<'a>(schema: &'a Schema, name: &str, subject: impl Fn() -> String) -> Res
     })
 }
 
+/// Where a column lies in another schema: by field id where both have one, by name where neither
+/// has. A column of the same name with another id is another column.
+pub(crate) fn position_of(field: &Field, schema: &Schema) -> Option<usize> {
+    let id = |field: &Field| field.metadata().get(FIELD_ID).cloned();
+    let wanted = id(field);
+    schema.fields().iter().position(|other| match (&wanted, id(other)) {
+        (Some(wanted), Some(found)) => *wanted == found,
+        (None, None) => field.name() == other.name(),
+        _ => false,
+    })
+}
+
 fn storage_schema(schema: &Schema, primary_key: &[usize]) -> Schema {
     let mut fields: Vec<FieldRef> = schema
         .fields()

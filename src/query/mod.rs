@@ -36,11 +36,12 @@ mod sql;
 mod stream;
 mod walk;
 
+pub(crate) use bind::Predicate;
 pub use filter::{Expr, col, lit};
 pub use scan::{Order, Scan};
 pub(crate) use snapshot::Reading;
 pub use snapshot::{Lookup, Lookups, Outcome, Snapshot};
-pub(crate) use source::View;
+pub(crate) use source::{OrderedRows, Source, View, as_slices};
 pub use stream::{RowIter, RowStream};
 
 use arrow_schema::ArrowError;

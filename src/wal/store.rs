@@ -96,6 +96,16 @@ impl ShardStore {
         }
     }
 
+    /// Parts of an object that is there. The store may join neighbouring ranges.
+    pub(crate) async fn get_ranges(
+        &self,
+        path: &Path,
+        ranges: &[std::ops::Range<u64>],
+        operation: Operation,
+    ) -> Result<Vec<Bytes>> {
+        self.retried(operation, path, || self.object_store.get_ranges(path, ranges)).await
+    }
+
     /// The names below a folder, in no order. Stores may answer with what was true a moment ago:
     /// a list is a hint.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<Path>> {
