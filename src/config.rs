@@ -60,6 +60,11 @@ pub struct Settings {
     ///
     /// Default 64. Read by the Reader.
     pub queries_max: usize,
+    /// The bytes of generations kept in memory once read: parts of rows, indexes and filters.
+    ///
+    /// Default 256 MiB. Read by the reads of generations. Too small reads the same parts from the
+    /// store again; too large is memory another part of the process may need.
+    pub cache_bytes_max: u64,
     /// How many log entries an open reads ahead of the one it applies.
     ///
     /// Default 4. Read by replay. Each holds up to an entry's bytes in memory.
@@ -79,6 +84,7 @@ impl Default for Settings {
             backpressure_timeout: Duration::from_secs(10),
             inline_apply_rows_max: 1024,
             queries_max: 64,
+            cache_bytes_max: 256 << 20,
             replay_prefetch: 4,
         }
     }

@@ -1,6 +1,7 @@
 //! The cursor notify channel: how far the shard is, and waiting for it.
 //!
-//! `durable` has one writer, the WalAppender, and `indexed` has one, the IndexApplier. Each
+//! `durable` has one writer, the WalAppender, `indexed` has one, the IndexApplier, and `flushed` has
+//! one, the Freezer. Each
 //! holds the only sending half of its watch channel, so a cursor cannot be moved by anyone else,
 //! and the death of its owner wakes every waiter. `visible` is derived at each read and stored
 //! nowhere (V2).
@@ -51,6 +52,7 @@ impl CursorOwner {
 pub struct Cursors {
     durable: watch::Receiver<Seq>,
     indexed: watch::Receiver<Seq>,
+    flushed: watch::Receiver<Seq>,
     durable_writes: bool,
     status: Arc<Status>,
 }
@@ -59,10 +61,11 @@ impl Cursors {
     pub(crate) fn new(
         durable: watch::Receiver<Seq>,
         indexed: watch::Receiver<Seq>,
+        flushed: watch::Receiver<Seq>,
         durable_writes: bool,
         status: Arc<Status>,
     ) -> Self {
-        Cursors { durable, indexed, durable_writes, status }
+        Cursors { durable, indexed, flushed, durable_writes, status }
     }
 
     /// The exclusive end of the rows that are in the log.
@@ -73,6 +76,12 @@ impl Cursors {
     /// The exclusive end of the rows that are in every index.
     pub fn indexed(&self) -> Seq {
         *self.indexed.borrow()
+    }
+
+    /// The exclusive end of the rows that are in committed generations: an open replays what is
+    /// above, and no more.
+    pub fn flushed(&self) -> Seq {
+        *self.flushed.borrow()
     }
 
     /// The exclusive end of the rows a reader sees: `min(indexed, durable)` in durable mode,
@@ -123,6 +132,16 @@ impl Cursors {
     /// What the shard failed with, or [`crate::Error::Closed`].
     pub async fn wait_indexed(&self, end: Seq) -> Result<()> {
         reach(self.indexed.clone(), end, &self.status).await
+    }
+}
+
+impl Cursors {
+    /// Waits until the rows below `end` are in committed generations.
+    ///
+    /// # Errors
+    /// What the shard failed with, or [`crate::Error::Closed`].
+    pub async fn wait_flushed(&self, end: Seq) -> Result<()> {
+        reach(self.flushed.clone(), end, &self.status).await
     }
 }
 

@@ -13,7 +13,7 @@ use crate::actors::herald::Herald;
 use crate::actors::lifecycle::ShardState;
 use crate::actors::reader::{Get, GetMany, Reader, RunScan, TakeSnapshot};
 use crate::actors::topology::Shard;
-use crate::actors::wal_appender::{Append, Drain, Receipt, WalAppender};
+use crate::actors::wal_appender::{Append, Drain, Flush, Receipt, WalAppender};
 use crate::admission::{Admission, Admitted};
 use crate::config::{Components, Settings};
 use crate::cursors::{Cursors, ReadLevel};
@@ -202,6 +202,21 @@ impl Engine {
         sequenced.receipt(&self.shard.0.cursors).await
     }
 
+    /// Writes out as generations every row that has its sequence number, and resolves when they are
+    /// committed: an open replays only what came after. Gives the end of these rows.
+    ///
+    /// A shard does this by itself when a memtable is full, and when it is closed.
+    ///
+    /// # Errors
+    /// What the shard failed with, or [`Error::Closed`](crate::Error::Closed).
+    pub async fn flush(&self) -> Result<Seq> {
+        let end = match self.shard.0.wal_appender.send(Flush).await {
+            Ok(end) => end?,
+            Err(_) => return Err(self.shard.0.status.reason_for_silence().await),
+        };
+        self.cursors().wait_flushed(end).await.map(|()| end)
+    }
+
     /// Looks up one key among the rows acknowledged so far.
     ///
     /// # Errors
@@ -360,6 +375,23 @@ impl Shard {
             snapshots: Counters::get(&counters.snapshots),
             lookups: Counters::get(&counters.lookups),
             scans: Counters::get(&counters.scans),
+            flushed: self.cursors.flushed(),
+            generations: Counters::get(&counters.generations),
+            generations_committed: Counters::get(&counters.generations_committed),
+            generation_bytes: Counters::get(&counters.generation_bytes),
+            freeze_time: nanos(&counters.freeze_nanos),
+            freeze_retries: Counters::get(&counters.freeze_retries),
+            memtables_sealed: Counters::get(&counters.memtables_sealed),
+            log_entries_held: Counters::get(&counters.log_entries_held),
+            log_garbage: Counters::get(&counters.log_garbage),
+            entries_deleted: Counters::get(&counters.entries_deleted),
+            orphans_deleted: Counters::get(&counters.orphans_deleted),
+            cache_bytes: self.cache.bytes(),
+            generation_reads: Counters::get(&self.read_stats.reads),
+            generation_bytes_read: Counters::get(&self.read_stats.bytes_read),
+            zones_pruned: Counters::get(&self.read_stats.zones_pruned),
+            seeds_unusable: Counters::get(&self.read_stats.seeds_unusable),
+            sections_rebuilt: Counters::get(&self.read_stats.sections_rebuilt),
             entries_replayed: Counters::get(&counters.entries_replayed),
             rows_replayed: Counters::get(&counters.rows_replayed),
             replay_time: nanos(&counters.replay_nanos),

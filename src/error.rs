@@ -171,6 +171,8 @@ impl fmt::Display for Operation {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Failure {
+    /// A full memtable could not be written out, and the shard was being closed or cannot go on.
+    Freeze(Arc<Error>),
     /// A log entry could not be made durable.
     Append(Arc<Error>),
     /// Rows could not be indexed.
@@ -215,6 +217,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Append(error) => write!(f, "the log could not be appended to: {error}"),
+            Failure::Freeze(error) => write!(f, "rows in memory could not be written out: {error}"),
             Failure::Apply { detail } => write!(f, "rows could not be indexed: {detail}"),
             Failure::ActorDied { actor, panicked: true } => write!(f, "the actor {actor} panicked"),
             Failure::ActorDied { actor, panicked: false } => write!(f, "the actor {actor} stopped unasked"),

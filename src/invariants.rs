@@ -25,3 +25,9 @@
 pub(crate) const S1: &str = "S1";
 /// An acknowledged durable put is in the store.
 pub(crate) const W1: &str = "W1";
+/// Generation ranges tile.
+pub(crate) const G1: &str = "G1";
+/// A manifest commit precedes dropping the memtable.
+pub(crate) const G2: &str = "G2";
+/// Generations are committed in order.
+pub(crate) const G4: &str = "G4";

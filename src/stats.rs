@@ -35,6 +35,20 @@ pub(crate) struct Counters {
     pub(crate) rows_replayed: AtomicU64,
     pub(crate) entries_replayed: AtomicU64,
     pub(crate) replay_nanos: AtomicU64,
+    /// Gauge: memtables that are sealed and not yet in a committed generation.
+    pub(crate) memtables_sealed: AtomicU64,
+    /// Gauge: generations in the manifest.
+    pub(crate) generations: AtomicU64,
+    pub(crate) generations_committed: AtomicU64,
+    pub(crate) generation_bytes: AtomicU64,
+    pub(crate) freeze_nanos: AtomicU64,
+    pub(crate) freeze_retries: AtomicU64,
+    /// Gauge: entries of the log that hold rows no generation has.
+    pub(crate) log_entries_held: AtomicU64,
+    /// Gauge: released entries not deleted yet.
+    pub(crate) log_garbage: AtomicU64,
+    pub(crate) entries_deleted: AtomicU64,
+    pub(crate) orphans_deleted: AtomicU64,
 }
 
 impl Counters {
@@ -112,6 +126,40 @@ pub struct Stats {
     pub lookups: u64,
     /// Scans begun through the Reader.
     pub scans: u64,
+    /// Exclusive end of the rows in generations.
+    pub flushed: Seq,
+    /// Generations of the shard.
+    pub generations: u64,
+    /// Generations committed since the open.
+    pub generations_committed: u64,
+    /// The bytes of their files.
+    pub generation_bytes: u64,
+    /// The time from the start of each build to its commit, together.
+    pub freeze_time: Duration,
+    /// Attempts to build or commit one that failed and were tried again.
+    pub freeze_retries: u64,
+    /// Memtables that are sealed and not yet in a committed generation.
+    pub memtables_sealed: u64,
+    /// Entries of the log that hold rows no generation has.
+    pub log_entries_held: u64,
+    /// Entries of the log that are released and not deleted yet.
+    pub log_garbage: u64,
+    /// Log entries deleted.
+    pub entries_deleted: u64,
+    /// Files deleted that failed attempts had left behind.
+    pub orphans_deleted: u64,
+    /// Bytes of generations in the cache.
+    pub cache_bytes: u64,
+    /// Requests to the store for parts of generations.
+    pub generation_reads: u64,
+    /// Their bytes.
+    pub generation_bytes_read: u64,
+    /// Zones of generations that filters left unread.
+    pub zones_pruned: u64,
+    /// Columns of generations whose statistics are missing or unusable, so that no filter on them prunes.
+    pub seeds_unusable: u64,
+    /// Indexes of generations that could not be read and were built again from the rows.
+    pub sections_rebuilt: u64,
     /// Log entries replayed by the open.
     pub entries_replayed: u64,
     /// Their rows.

@@ -8,15 +8,19 @@
 //! *May stop because* the shard's life has ended and nobody has its address any more. Until then
 //! a late subscriber still learns how it ended.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
+
+use futures::future::{Either, select};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::actors::edge::Edge;
 use crate::actors::host::Host;
 use crate::actors::lifecycle::{DeathGuard, ShardState, Status, Terminate};
 use crate::error::Failure;
-use crate::ids::{Epoch, Seq};
+use crate::ids::{Epoch, Seq, SeqRange};
 
 /// A turn in a shard's life.
 #[derive(Clone, Debug, Message)]
@@ -30,6 +34,16 @@ pub enum ShardEvent {
         /// The exclusive end of the rows recovered from the log.
         recovered: Seq,
     },
+    /// A memtable is full, or was asked to be written out. Its rows stay readable.
+    Sealed {
+        /// Its rows.
+        range: SeqRange,
+    },
+    /// These rows are in a committed generation.
+    Committed {
+        /// Its rows.
+        range: SeqRange,
+    },
     /// The shard failed: nothing is acknowledged or read any more. Open it again to recover.
     Failed(Failure),
     /// Its owner closes it; what was taken is being made durable.
@@ -42,6 +56,11 @@ pub enum ShardEvent {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Subscribe(pub Recipient<ShardEvent>);
+
+/// The Freezer reports.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Happened(ShardEvent);
 
 /// The latch has moved.
 #[derive(Message)]
@@ -58,6 +77,8 @@ pub struct Herald {
     subscribers: Vec<Recipient<ShardEvent>>,
     /// In the order they are stopped: the Reader first, so that nothing is read after (L1).
     actors: Vec<Edge<Terminate>>,
+    /// What the Freezer reports, until the task that listens to it has it.
+    events: Option<UnboundedReceiver<ShardEvent>>,
     host: Arc<Host>,
 }
 
@@ -67,6 +88,7 @@ impl Herald {
         epoch: Epoch,
         recovered: Seq,
         actors: Vec<Edge<Terminate>>,
+        events: UnboundedReceiver<ShardEvent>,
         host: Arc<Host>,
     ) -> Self {
         Herald {
@@ -76,6 +98,7 @@ impl Herald {
             told: None,
             subscribers: Vec::new(),
             actors,
+            events: Some(events),
             host,
         }
     }
@@ -102,21 +125,45 @@ impl Actor for Herald {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let edge: Edge<StateChanged> = Edge::to(&ctx.address(), "Herald", &self.status);
+        let happened: Edge<Happened> = Edge::to(&ctx.address(), "Herald", &self.status);
         let mut states = self.status.subscribe();
+        let Some(mut events) = self.events.take() else { return };
         // The watch keeps the latest state only. A `Closing` that is over before it was seen may
-        // be skipped; how the life ended never is.
+        // be skipped; how the life ended never is. Events come first: what is committed while the
+        // shard is closed is told before the end is.
         self.host.io().spawn(async move {
             loop {
+                while let Ok(event) = events.try_recv() {
+                    happened.tell(Happened(event));
+                }
                 let state = states.borrow_and_update().clone();
+                while let Ok(event) = events.try_recv() {
+                    happened.tell(Happened(event));
+                }
                 let ended = matches!(state, ShardState::Failed(_) | ShardState::Closed);
                 if !matches!(state, ShardState::Running) {
                     edge.tell(StateChanged(state));
                 }
-                if ended || states.changed().await.is_err() {
+                if ended {
                     break;
+                }
+                let (next_event, changed) = (pin!(events.recv()), pin!(states.changed()));
+                match select(next_event, changed).await {
+                    Either::Left((Some(event), _)) => happened.tell(Happened(event)),
+                    // The Freezer has stopped: its guard has latched why, or the end has.
+                    Either::Left((None, changed)) => drop(changed.await),
+                    Either::Right(_) => {}
                 }
             }
         });
+    }
+}
+
+impl Handler<Happened> for Herald {
+    type Result = ();
+
+    fn handle(&mut self, Happened(event): Happened, _: &mut Self::Context) {
+        self.subscribers.iter().for_each(|subscriber| tell(subscriber, event.clone()));
     }
 }
 
@@ -141,8 +188,14 @@ impl Handler<StateChanged> for Herald {
             self.actors.drain(..).for_each(|actor| actor.tell(Terminate));
             self.guard.disarm();
         }
-        self.told = event_of(&state);
-        if let Some(event) = &self.told {
+        let event = event_of(&state);
+        // An event between two looks at the state shows the same state again.
+        let is_new = std::mem::discriminant(&event) != std::mem::discriminant(&self.told)
+            || event.as_ref().map(std::mem::discriminant) != self.told.as_ref().map(std::mem::discriminant);
+        self.told = event;
+        if let Some(event) = &self.told
+            && is_new
+        {
             self.subscribers.iter().for_each(|subscriber| tell(subscriber, event.clone()));
         }
     }
@@ -194,6 +247,7 @@ mod tests {
         status: Arc<Status>,
         herald: Addr<Herald>,
         stopped: UnboundedReceiver<&'static str>,
+        events: UnboundedSender<ShardEvent>,
         host: Arc<Host>,
     }
 
@@ -201,15 +255,23 @@ mod tests {
         fn set() -> Self {
             let (host, status) = (Host::start().expect("threads"), Status::running());
             let (told, stopped) = mpsc::unbounded_channel();
+            let (events, happened) = mpsc::unbounded_channel();
             // On one arbiter, which takes actors' turns in the order of their messages.
             let actors = ["Reader", "IndexApplier", "WalAppender"].map(|name| {
                 let told = told.clone();
                 let addr = Named::start_in_arbiter(&host.read_arbiter(), move |_| Named(name, told));
                 Edge::to(&addr, name, &status)
             });
-            let herald = Herald::new(Arc::clone(&status), Epoch::new(3), Seq::new(7), actors.into(), Arc::clone(&host));
+            let herald = Herald::new(
+                Arc::clone(&status),
+                Epoch::new(3),
+                Seq::new(7),
+                actors.into(),
+                happened,
+                Arc::clone(&host),
+            );
             let herald = Herald::start_in_arbiter(&host.read_arbiter(), |_| herald);
-            Stage { status, herald, stopped, host }
+            Stage { status, herald, stopped, events, host }
         }
 
         async fn subscribe(&self) -> UnboundedReceiver<ShardEvent> {

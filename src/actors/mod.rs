@@ -37,7 +37,9 @@
 //! | Herald | [`herald::ShardEvent`] | subscribers | the subscriber has stopped |
 
 pub(crate) mod bootstrap;
+pub(crate) mod collector;
 pub(crate) mod edge;
+pub(crate) mod freezer;
 pub mod herald;
 pub(crate) mod host;
 pub(crate) mod index_applier;

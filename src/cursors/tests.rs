@@ -20,7 +20,8 @@ fn shard(durable_writes: bool) -> Shard {
     let status = Status::running();
     let (durable, durable_seen) = CursorOwner::new(Seq::ZERO);
     let (indexed, indexed_seen) = CursorOwner::new(Seq::ZERO);
-    let cursors = Cursors::new(durable_seen, indexed_seen, durable_writes, Arc::clone(&status));
+    let (_, flushed_seen) = CursorOwner::new(Seq::ZERO);
+    let cursors = Cursors::new(durable_seen, indexed_seen, flushed_seen, durable_writes, Arc::clone(&status));
     Shard { status, durable, indexed, cursors }
 }
 

@@ -40,7 +40,7 @@ impl KeySection {
         _b: (Bound<Vec<u8>>, Bound<Vec<u8>>),
         _rev: bool,
         _r: u32,
-    ) -> impl Iterator<Item = Result<u32>> + Send + 'static {
+    ) -> impl Iterator<Item = Result<u32>> + Send + use<> {
         std::iter::empty()
     }
     pub(crate) fn live(&self, _r: Range<u32>, _e: u32) -> Result<Option<BooleanBuffer>> {

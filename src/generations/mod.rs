@@ -26,5 +26,5 @@ pub(crate) mod write;
 pub(crate) use blocks::{BlockCache, FileAccess, ReadStats};
 pub(crate) use generation::Generation;
 pub(crate) use keys::Indexes;
-pub(crate) use meta::GenerationMeta;
-pub(crate) use write::{Sealed, folder_name, write_generation};
+pub(crate) use meta::{GenerationMeta, folder};
+pub(crate) use write::{Sealed, folder_epoch, folder_name, write_generation};

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+use object_store::{MultipartUpload, ObjectStoreExt};
 use tokio::runtime;
 use tokio::task::JoinHandle;
 

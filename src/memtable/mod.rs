@@ -154,7 +154,6 @@ impl MemtableWriter {
     /// seals where the live shard did, whenever a merge in the background ends. And they are what
     /// the budget counts: a memtable that went by less would wait, not yet full, for puts that
     /// wait for the memory its freezing would release.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the seal rule, which the Freezer will ask"))]
     pub(crate) fn is_full(&self, memtable_bytes_max: u64, next_bytes: u64) -> bool {
         let is_heavy = self.charged.saturating_add(next_bytes) > memtable_bytes_max;
         self.rows() > 0 && (is_heavy || self.rows() >= ROWS_MAX)

@@ -160,6 +160,11 @@ impl Run {
         self.scan.output = vec![usize::MAX];
     }
 
+    /// Whether it never has to wait for the store.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.sources.iter().all(|bounded| bounded.source.is_in_memory())
+    }
+
     fn rows(&self) -> u64 {
         self.sources.iter().map(|bounded| bounded.range.rows()).sum()
     }

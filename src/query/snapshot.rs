@@ -10,6 +10,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{ArrowError, SchemaRef};
+use tokio::runtime;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::failed;
@@ -32,6 +33,8 @@ pub(crate) struct Reading {
     pub(crate) spec: Arc<ValidatedSpec>,
     pub(crate) status: Arc<Status>,
     pub(crate) cpu_pool: Arc<dyn CpuPool>,
+    /// Whose threads may wait for the store.
+    io: runtime::Handle,
     /// How many may compute at once.
     pub(crate) gate: Arc<Semaphore>,
 }
@@ -41,9 +44,19 @@ impl Reading {
         spec: Arc<ValidatedSpec>,
         status: Arc<Status>,
         cpu_pool: Arc<dyn CpuPool>,
+        io: runtime::Handle,
         gate: Arc<Semaphore>,
     ) -> Self {
-        Reading { spec, status, cpu_pool, gate }
+        Reading { spec, status, cpu_pool, io, gate }
+    }
+
+    /// Runs a step of a query: on the CPU pool, or on a thread that may wait for the store.
+    pub(crate) fn spawn(&self, may_wait: bool, step: impl FnOnce() + Send + 'static) {
+        if may_wait {
+            self.io.spawn_blocking(step);
+        } else {
+            self.cpu_pool.spawn(Box::new(step));
+        }
     }
 }
 
@@ -165,6 +178,23 @@ impl Snapshot {
         batch(self.schema(), columns, 1).map(Lookup::Found).map_err(failed)
     }
 
+    /// [`Snapshot::get`], if rows in memory decide it.
+    pub(crate) fn get_from_memory(&self, key: &Key) -> Option<Result<Lookup>> {
+        let Some(frozen) = self.sources.iter().position(|bounded| !bounded.source.is_in_memory()) else {
+            return Some(self.get(key.clone()));
+        };
+        let newer = Snapshot { sources: self.sources.get(..frozen).unwrap_or_default().into(), ..self.clone() };
+        match newer.get(key.clone()) {
+            Ok(Lookup::Missing) => None,
+            decided => Some(decided),
+        }
+    }
+
+    /// Whether it can be asked without reading the store.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.sources.iter().all(|bounded| bounded.source.is_in_memory())
+    }
+
     /// Looks up many keys. The answers keep the order of the keys, and a key may come twice.
     ///
     /// # Errors
@@ -223,12 +253,12 @@ impl Snapshot {
         let mut run = Run::new(&self.view, self.seq, &self.reading.spec, scan)?;
         let permit = Arc::clone(&self.reading.gate).acquire_owned().await;
         let (reply, answer) = oneshot::channel();
-        self.reading.cpu_pool.spawn(Box::new(move || {
+        self.reading.spawn(!self.is_in_memory(), move || {
             let counted = catch_unwind(AssertUnwindSafe(|| run.count(&AtomicBool::new(false))));
             drop(permit);
             // Losing the answer is harmless: whoever asked has gone.
             let _ = reply.send(counted);
-        }));
+        });
         let counted = answer.await;
         self.reading.status.check_readable()?;
         match counted {

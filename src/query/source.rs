@@ -132,19 +132,35 @@ pub(crate) struct Bounded {
 }
 
 impl View {
-    /// Of the one memtable a shard begins with.
-    pub(crate) fn of_memtable(memtable: MemtableReader) -> Self {
-        View::of_memtables(vec![memtable])
+    /// Of sources whose ranges tile the shard, newest first.
+    pub(crate) fn of(sources: Vec<Arc<dyn Source>>) -> Self {
+        View { sources }
+    }
+
+    /// Of memtables, newest first.
+    #[cfg(test)]
+    pub(crate) fn of_memtables(memtables: Vec<MemtableReader>) -> Self {
+        View { sources: memtables.into_iter().map(|memtable| Arc::new(memtable) as _).collect() }
+    }
+
+    /// The same with one more source, newer than all.
+    pub(crate) fn with_newer(&self, source: Arc<dyn Source>) -> Self {
+        let sources = std::iter::once(source).chain(self.sources.iter().cloned()).collect();
+        View { sources }
+    }
+
+    /// The same with another source in the place of the one that begins at the same row: one step
+    /// takes both turns, so a query finds one of them and never both or neither. Gives what left.
+    pub(crate) fn replacing(&self, source: Arc<dyn Source>) -> Option<(Self, Arc<dyn Source>)> {
+        let at = self.sources.iter().position(|held| held.first() == source.first() && held.is_in_memory())?;
+        let mut sources = self.sources.clone();
+        let left = std::mem::replace(sources.get_mut(at)?, source);
+        Some((View { sources }, left))
     }
 
     /// The oldest `Seq` a snapshot can be taken at: every version of a row since is held.
     pub(crate) fn oldest_snapshot(&self) -> Seq {
         self.sources.last().map(|source| source.first()).unwrap_or_default()
-    }
-
-    /// Of memtables, newest first.
-    pub(crate) fn of_memtables(memtables: Vec<MemtableReader>) -> Self {
-        View { sources: memtables.into_iter().map(|memtable| Arc::new(memtable) as _).collect() }
     }
 
     /// The sources with rows below `seq`, newest first.

@@ -83,7 +83,7 @@ impl RowStream {
     fn start(&self, run: Box<Run>, permit: Option<OwnedSemaphorePermit>) -> State {
         let (reply, answer) = oneshot::channel();
         let stop = Arc::clone(&self.stop);
-        self.reading.cpu_pool.spawn(Box::new(move || {
+        self.reading.spawn(!run.is_in_memory(), move || {
             let mut run = run;
             // Caught here, because a pool may run jobs on the thread that polls.
             let stepped = catch_unwind(AssertUnwindSafe(|| run.next_batch(&stop)));
@@ -91,7 +91,7 @@ impl RowStream {
             drop(permit);
             // Losing the answer is harmless: the stream was dropped.
             let _ = reply.send((run, stepped));
-        }));
+        });
         State::Running(answer)
     }
 

@@ -22,6 +22,7 @@ use object_store::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Operation, Result};
+use crate::generations::GenerationMeta;
 use crate::ids::{EntryPosition, Epoch, ManifestVersion, Nonce, Seq};
 use crate::spec::{IndexSpec, TableSpec, ValidatedSpec};
 use crate::wal::layout;
@@ -51,11 +52,25 @@ pub(crate) struct Manifest {
     pub(crate) replay_from: EntryPosition,
     /// The entry before `replay_from`, which may be gone; `None` while that is the log's start.
     pub(crate) released: Option<Released>,
-    /// Generations, as the releases that write them define them.
+    /// The sentinels at or below `released`. They are never deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sentinels: Vec<EntryPosition>,
+    /// Oldest first; their ranges tile the rows below `flushed` (G1).
     #[serde(default)]
-    pub(crate) generations: Vec<serde_json::Value>,
+    pub(crate) generations: Vec<GenerationMeta>,
     #[serde(flatten)]
     unknown: BTreeMap<String, serde_json::Value>,
+}
+
+/// What a commit releases of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Release {
+    /// The last entry whose rows all lie in generations; `None` if that is the one released already.
+    pub(crate) through: Option<Released>,
+    /// The sentinels up to there.
+    pub(crate) sentinels: Vec<EntryPosition>,
+    /// The other entries up to there, that one included.
+    pub(crate) entries: Vec<EntryPosition>,
 }
 
 /// The last entry replay does not read. Its checksum is where the chain is verified from.
@@ -104,6 +119,7 @@ impl Manifest {
             flushed: Seq::ZERO,
             replay_from: EntryPosition::new(1),
             released: None,
+            sentinels: Vec::new(),
             generations: Vec::new(),
             unknown: BTreeMap::new(),
         })
@@ -112,6 +128,19 @@ impl Manifest {
     /// The next version, owned by another opening.
     pub(crate) fn claimed_by(&self, epoch: Epoch, nonce: Nonce) -> Self {
         Manifest { version: self.version.next(), epoch, nonce, ..self.clone() }
+    }
+
+    /// The next version, with one more generation: nothing else moves `flushed` and the log's
+    /// beginning (G2, G4, W3).
+    pub(crate) fn with_generation(&self, generation: GenerationMeta, release: &Release) -> Self {
+        let mut next = Manifest { version: self.version.next(), flushed: generation.end, ..self.clone() };
+        next.generations.push(generation);
+        if let Some(released) = release.through {
+            next.replay_from = released.position.next();
+            next.released = Some(released);
+            next.sentinels.extend_from_slice(&release.sentinels);
+        }
+        next
     }
 
     /// What the shard stores.
@@ -162,6 +191,18 @@ impl Manifest {
                 self.epoch, self.replay_from
             );
             return Err(Error::corrupt(object, found, "an epoch of at least 1 and a replay that starts behind it"));
+        }
+        let mut end = Seq::ZERO;
+        for generation in &self.generations {
+            if generation.first != end || generation.end <= end {
+                let found = format!("a generation of rows {} where {end} was next", generation.range());
+                return Err(Error::corrupt(object, found, "generations that tile the shard"));
+            }
+            end = generation.end;
+        }
+        if end != self.flushed {
+            let found = format!("generations up to row {end} and {} as flushed", self.flushed);
+            return Err(Error::corrupt(object, found, "generations up to the flushed row"));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! The write-ahead log and the shard manifest: everything a shard keeps under its name before
-//! there are generations.
+//! The write-ahead log and the shard manifest: everything a shard keeps under its name
+//! beside its generations.
 //!
 //! - [`layout`]: what objects are called. Foreign names are ignored.
 //! - [`store`]: the store, with bounded and logged retries.
@@ -7,6 +7,7 @@
 //! - [`read`]: one entry read until its verdict is settled.
 //! - [`append`]: one entry written at its position, or the reason it was not.
 //! - [`manifest`]: the shard manifest and its versions.
+//! - [`ledger`]: which entries the log has, and which of them a commit releases.
 //! - [`fence`]: claiming an epoch, and the sentinel that shuts out its predecessors.
 //! - [`replay`]: reading the log back.
 //!
@@ -21,6 +22,7 @@ pub(crate) mod append;
 pub(crate) mod entry;
 pub(crate) mod fence;
 pub(crate) mod layout;
+pub(crate) mod ledger;
 pub(crate) mod manifest;
 pub(crate) mod read;
 pub(crate) mod replay;

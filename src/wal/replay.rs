@@ -21,17 +21,13 @@ use crate::rows::{SequencedRows, row_bytes};
 use crate::wal::entry::Entry;
 use crate::wal::fence::{Claim, Sentinel};
 use crate::wal::layout;
+use crate::wal::ledger::LoggedEntry;
 use crate::wal::read::{Found, read_entry};
 use crate::wal::store::ShardStore;
 
 /// The rows of one log entry, in storage form; those below the flushed `Seq` are left out.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplayedEntry {
-    #[expect(dead_code, reason = "what a commit will release the log through")]
-    pub(crate) position: EntryPosition,
-    /// What the entry behind it carries as `previous_crc`.
-    #[expect(dead_code, reason = "what a commit will release the log through")]
-    pub(crate) crc: u32,
     pub(crate) range: SeqRange,
     /// The rows of `range`, in order. Their boundaries are not those of the puts.
     pub(crate) batches: Vec<RecordBatch>,
@@ -47,7 +43,6 @@ impl ReplayedEntry {
     }
 
     /// The puts as they were made (S2). Nothing is copied.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what replay that seals will apply"))]
     pub(crate) fn into_puts(self) -> Vec<SequencedRows> {
         let mut cut = BatchCut { batches: &self.batches, at: 0 };
         let mut next = self.range.first();
@@ -107,6 +102,14 @@ pub(crate) struct ReplayReport {
     pub(crate) torn_tail: Option<String>,
 }
 
+/// What a replay is given to.
+pub(crate) trait ReplaySink: Send {
+    /// An entry is there and fits. Its rows, if it has any to give, follow at once.
+    fn logged(&mut self, entry: LoggedEntry);
+    /// Its rows. The next entry waits for this.
+    fn apply(&mut self, entry: ReplayedEntry) -> impl Future<Output = Result<()>> + Send;
+}
+
 /// Gives the rows at and above the flushed `Seq` to `sink`, entry by entry in order.
 ///
 /// Up to `prefetch` entries are read ahead. Without a sentinel (epoch 1) the log ends at the
@@ -122,7 +125,7 @@ pub(crate) async fn replay(
     claim: &Claim,
     upto: Option<Sentinel>,
     prefetch: usize,
-    mut sink: impl FnMut(ReplayedEntry) -> Result<()>,
+    sink: &mut impl ReplaySink,
 ) -> Result<ReplayReport> {
     let from = claim.manifest.replay_from;
     let last = match upto {
@@ -131,18 +134,13 @@ pub(crate) async fn replay(
     };
     let mut log = LogCheck::new(store, claim, upto);
     let mut report = Totals::default();
-    let mut accept = |position: EntryPosition, found: Found, log: &mut LogCheck<'_>| -> Result<()> {
-        let Some(entry) = log.check(position, found)? else { return Ok(()) };
-        report.add(&entry);
-        sink(entry)
-    };
     if let Some(last) = last {
         let positions = (from.get()..=last.get()).map(EntryPosition::new);
         let mut reads = futures::stream::iter(positions)
             .map(|position| async move { (position, read_present(store, position).await) })
             .buffered(prefetch.max(1));
         while let Some((position, found)) = reads.next().await {
-            accept(position, found?, &mut log)?;
+            accept(position, found?, &mut log, &mut report, sink).await?;
         }
     }
     if upto.is_none() {
@@ -151,7 +149,7 @@ pub(crate) async fn replay(
             let position = log.next;
             match read_entry(store, position).await? {
                 Found::Nothing => break,
-                found => accept(position, found, &mut log)?,
+                found => accept(position, found, &mut log, &mut report, sink).await?,
             }
         }
     }
@@ -173,6 +171,22 @@ pub(crate) async fn replay(
         bytes: report.bytes,
         torn_tail: end.torn_tail,
     })
+}
+
+async fn accept(
+    position: EntryPosition,
+    found: Found,
+    log: &mut LogCheck<'_>,
+    report: &mut Totals,
+    sink: &mut impl ReplaySink,
+) -> Result<()> {
+    let is_sentinel = matches!(&found, Found::Whole(entry) if entry.header.is_sentinel());
+    let entry = log.check(position, found)?;
+    let end = log.rows_end.unwrap_or_default().max(log.claim.manifest.flushed);
+    sink.logged(LoggedEntry { position, crc: log.previous_crc, end, is_sentinel });
+    let Some(entry) = entry else { return Ok(()) };
+    report.add(&entry);
+    sink.apply(entry).await
 }
 
 async fn last_listed(store: &ShardStore, from: EntryPosition) -> Result<Option<EntryPosition>> {
@@ -283,8 +297,7 @@ impl<'a> LogCheck<'a> {
         self.check_rows(&object, &entry)?;
         let schema = self.claim.spec.storage_schema();
         let batches = in_storage_schema(&object, schema, entry.batches)?;
-        let all =
-            ReplayedEntry { position, crc: entry.crc, range: entry.header.range(), batches, puts: entry.header.puts };
+        let all = ReplayedEntry { range: entry.header.range(), batches, puts: entry.header.puts };
         without_flushed(&object, all, self.claim.manifest.flushed)
     }
 

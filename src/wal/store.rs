@@ -119,6 +119,31 @@ impl ShardStore {
         }
     }
 
+    /// Deletes an object, if it is there.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
+        self.retried(Operation::Delete, path, || self.delete_once(path)).await
+    }
+
+    async fn delete_once(&self, path: &Path) -> object_store::Result<()> {
+        match self.object_store.delete(path).await {
+            Err(object_store::Error::NotFound { .. }) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// The names below a folder with the times they were written at, by the store's own clock.
+    pub(crate) async fn list_dated(&self, folder: &Path) -> Result<Vec<(Path, i64)>> {
+        self.retried(Operation::List, folder, || self.list_dated_once(folder)).await
+    }
+
+    async fn list_dated_once(&self, folder: &Path) -> object_store::Result<Vec<(Path, i64)>> {
+        let dated = |object: object_store::ObjectMeta| (object.location, object.last_modified.timestamp());
+        match self.object_store.list(Some(folder)).map_ok(dated).try_collect().await {
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            answer => answer,
+        }
+    }
+
     /// One attempt to create the object where none is.
     pub(crate) async fn create_once(&self, path: &Path, bytes: Bytes) -> CreateAnswer {
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };

@@ -17,14 +17,16 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 
 use crate::error::{Error, Result};
+use crate::generations::GenerationMeta;
 use crate::ids::{EntryPosition, Epoch, Nonce, Seq, SeqRange};
 use crate::rows::SequencedRows;
 use crate::spec::{TableSpec, ValidatedSpec};
 use crate::wal::append::{AppendOutcome, Content, EntryDraft, append_entry};
 use crate::wal::fence::{Claim, Sentinel, claim, write_sentinel};
 use crate::wal::layout;
+use crate::wal::ledger::LoggedEntry;
 use crate::wal::manifest::ManifestStore;
-use crate::wal::replay::{ReplayReport, ReplayedEntry, replay};
+use crate::wal::replay::{ReplayReport, ReplaySink, ReplayedEntry, replay};
 use crate::wal::store::{ShardStore, WalStats};
 use clock::TestClock;
 use fault_store::FaultStore;
@@ -109,7 +111,7 @@ impl Process {
             entries.push(entry);
             Ok(())
         };
-        let report = replay(&self.store, claim, upto, 3, sink).await?;
+        let report = replay(&self.store, claim, upto, 3, &mut Sink(sink)).await?;
         Ok((report, entries))
     }
 
@@ -193,5 +195,29 @@ pub(crate) fn corrupt_object(error: &Error) -> Option<&str> {
     match error {
         Error::Corrupt { object, .. } => Some(object),
         _ => None,
+    }
+}
+
+/// A replay's sink that only looks at rows.
+pub(crate) struct Sink<F>(pub(crate) F);
+
+impl<F: FnMut(ReplayedEntry) -> Result<()> + Send> ReplaySink for Sink<F> {
+    fn logged(&mut self, _: LoggedEntry) {}
+
+    async fn apply(&mut self, entry: ReplayedEntry) -> Result<()> {
+        (self.0)(entry)
+    }
+}
+
+/// A generation of these rows, as a manifest has it. Its files are nowhere.
+pub(crate) fn generation_meta(first: u64, end: u64) -> GenerationMeta {
+    GenerationMeta {
+        format_version: 1,
+        capabilities: Vec::new(),
+        folder: format!("{first}-{end}"),
+        first: Seq::new(first),
+        end: Seq::new(end),
+        rows: Default::default(),
+        indexes: Default::default(),
     }
 }

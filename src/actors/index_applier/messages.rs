@@ -24,6 +24,11 @@ pub(crate) struct ApplyFinished {
     pub(crate) outcome: Result<MemtableWriter, Failure>,
 }
 
+/// Seal the memtable behind everything applied and on its way, if it holds rows.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Seal;
+
 /// Everything sequenced is in the log and on its way here: apply it, then end the shard's life.
 #[derive(Message)]
 #[rtype(result = "()")]

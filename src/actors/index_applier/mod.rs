@@ -1,6 +1,7 @@
 //! The IndexApplier.
 //!
-//! *Owns* the active memtable, the write half of every index, and the cursor `indexed`.
+//! *Owns* the active memtable, the write half of every index, the decision to seal, and the cursor
+//! `indexed`.
 //!
 //! *Does not own* durability, the store, or queries.
 //!
@@ -14,22 +15,26 @@ mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler};
 
 use self::apply_queue::{ApplyQueue, Step};
-pub(crate) use self::messages::{Apply, ApplyFinished, DrainApplied};
+pub(crate) use self::messages::{Apply, ApplyFinished, DrainApplied, Seal};
 use crate::actors::edge::Edge;
+use crate::actors::freezer::{DrainFrozen, Freeze};
 use crate::actors::host::Host;
 use crate::actors::lifecycle::{DeathGuard, Status, Terminate};
-use crate::admission::Permit;
+use crate::admission::{Budget, Permit};
 use crate::config::{Clock, CpuPool, Settings};
 use crate::cursors::CursorOwner;
 use crate::error::Failure;
-use crate::ids::Seq;
-use crate::memtable::MemtableWriter;
+use crate::generations::Sealed;
+use crate::ids::{Seq, SeqRange};
+use crate::memtable::{self, MemtableReader, MemtableWriter};
 use crate::rows::SequencedRows;
+use crate::spec::ValidatedSpec;
 use crate::stats::Counters;
 
 /// Puts rows into the memtable and its indexes, in order.
@@ -40,9 +45,18 @@ pub(crate) struct IndexApplier {
     indexed: CursorOwner,
     /// The active memtable; away while the CPU pool works on it.
     memtable: Option<MemtableWriter>,
-    /// The memory of the rows in it, and of those on their way into it (B1).
+    /// Its read half.
+    reader: MemtableReader,
+    /// The memory of the rows in it (B1).
     held: Permit,
     queue: ApplyQueue,
+    /// Readers hear of a new memtable here, before the cursor can reach a row of it.
+    opened: Sender<MemtableReader>,
+    to_freezer: Edge<Freeze>,
+    to_freezer_drain: Edge<DrainFrozen>,
+    memtable_bytes_max: u64,
+    spec: Arc<ValidatedSpec>,
+    budget: Arc<Budget>,
     draining: bool,
     apply_started: Duration,
     cpu_pool: Arc<dyn CpuPool>,
@@ -57,7 +71,13 @@ pub(crate) struct Parts {
     pub(crate) status: Arc<Status>,
     pub(crate) indexed: CursorOwner,
     pub(crate) memtable: MemtableWriter,
+    pub(crate) reader: MemtableReader,
     pub(crate) held: Permit,
+    pub(crate) opened: Sender<MemtableReader>,
+    pub(crate) to_freezer: Edge<Freeze>,
+    pub(crate) to_freezer_drain: Edge<DrainFrozen>,
+    pub(crate) spec: Arc<ValidatedSpec>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) cpu_pool: Arc<dyn CpuPool>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
@@ -72,7 +92,14 @@ impl IndexApplier {
             indexed: parts.indexed,
             queue: ApplyQueue::new(parts.memtable.end(), settings.inline_apply_rows_max),
             memtable: Some(parts.memtable),
+            reader: parts.reader,
             held: parts.held,
+            opened: parts.opened,
+            to_freezer: parts.to_freezer,
+            to_freezer_drain: parts.to_freezer_drain,
+            memtable_bytes_max: settings.memtable_bytes_max,
+            spec: parts.spec,
+            budget: parts.budget,
             draining: false,
             apply_started: Duration::ZERO,
             cpu_pool: parts.cpu_pool,
@@ -82,25 +109,63 @@ impl IndexApplier {
         }
     }
 
-    /// Applies what can be applied now.
+    /// Applies what can be applied now, sealing the memtable before a put that does not fit (F1).
     fn work(&mut self, ctx: &mut Context<Self>) {
         loop {
+            let is_full = match (&self.memtable, self.queue.next_put()) {
+                (Some(memtable), Some(next)) => {
+                    memtable.is_full(self.memtable_bytes_max, memtable::charge(&self.spec, next))
+                }
+                _ => false,
+            };
+            if is_full && let Err(failure) = self.seal() {
+                return self.fail(failure, ctx);
+            }
             let step = self.queue.next_step();
             Counters::set(&self.counters.applies_queued, self.queue.len() as u64);
-            match step {
-                Step::Inline(rows) => {
-                    if let Err(failure) = self.apply_here(&rows) {
-                        return self.fail(failure, ctx);
-                    }
+            let carried_out = match step {
+                Step::Inline(rows, permit) => {
+                    self.held.absorb(permit);
+                    self.apply_here(&rows)
                 }
-                Step::Pool(rows) => return self.apply_on_pool(rows, ctx),
+                Step::Pool(rows, permit) => {
+                    self.held.absorb(permit);
+                    return self.apply_on_pool(rows, ctx);
+                }
+                Step::Seal => self.seal(),
                 Step::Rest => break,
+            };
+            if let Err(failure) = carried_out {
+                return self.fail(failure, ctx);
             }
         }
         if self.draining && self.queue.is_idle() {
-            // Nothing is left to do and nothing new is taken: this is the end of the shard.
-            self.status.drained();
+            if let Err(failure) = self.seal() {
+                return self.fail(failure, ctx);
+            }
+            self.to_freezer_drain.tell(DrainFrozen);
         }
+    }
+
+    /// Hands the memtable on, if it holds rows, and begins a new one. It stays in the view of
+    /// readers until its generation takes its place (F2).
+    fn seal(&mut self) -> Result<(), Failure> {
+        let Some(full) = self.memtable.take_if(|memtable| memtable.rows() > 0) else { return Ok(()) };
+        let range = SeqRange::between(full.first(), full.end());
+        let opened = memtable::new(&self.spec, full.end(), &self.cpu_pool);
+        let (writer, reader) = opened.map_err(|error| Failure::Apply { detail: error.to_string() })?;
+        let sealed = Sealed {
+            memtable: std::mem::replace(&mut self.reader, reader.clone()),
+            range,
+            row_bytes: full.bytes().rows,
+        };
+        self.memtable = Some(writer);
+        let held = std::mem::replace(&mut self.held, self.budget.charge_recovered(memtable::EMPTY_BYTES));
+        // Losing it is harmless: the Reader has stopped, and with it the shard.
+        let _ = self.opened.send(reader);
+        tracing::debug!(%range, "sealed a memtable");
+        self.to_freezer.tell(Freeze { sealed, permit: held });
+        Ok(())
     }
 
     fn apply_here(&mut self, rows: &SequencedRows) -> Result<(), Failure> {
@@ -184,8 +249,7 @@ impl Handler<Apply> for IndexApplier {
     type Result = ();
 
     fn handle(&mut self, Apply { rows, permit }: Apply, ctx: &mut Self::Context) {
-        self.held.absorb(permit);
-        match self.queue.accept(rows) {
+        match self.queue.accept(rows, permit) {
             Ok(()) => self.work(ctx),
             Err(failure) => self.fail(failure, ctx),
         }
@@ -207,6 +271,15 @@ impl Handler<ApplyFinished> for IndexApplier {
             }
             Err(failure) => self.fail(failure, ctx),
         }
+    }
+}
+
+impl Handler<Seal> for IndexApplier {
+    type Result = ();
+
+    fn handle(&mut self, _: Seal, ctx: &mut Self::Context) {
+        self.queue.seal();
+        self.work(ctx);
     }
 }
 

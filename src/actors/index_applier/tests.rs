@@ -2,11 +2,12 @@ use std::sync::Mutex;
 
 use actix::Addr;
 use arrow_array::RecordBatch;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::*;
 use crate::actors::lifecycle::ShardState;
-use crate::actors::testing::{FuseClock, Sleeper, gone};
+use crate::actors::testing::{FuseClock, Sleeper, gone, probe};
 use crate::admission::Budget;
 use crate::components::InlinePool;
 use crate::config::Job;
@@ -94,11 +95,18 @@ struct Stage {
     clock: Arc<FuseClock>,
     counters: Arc<Counters>,
     applier: Addr<IndexApplier>,
+    opened: std::sync::Mutex<std::sync::mpsc::Receiver<memtable::MemtableReader>>,
+    freezes: UnboundedReceiver<Freeze>,
+    drains: UnboundedReceiver<DrainFrozen>,
     _host: Arc<Host>,
 }
 
 impl Stage {
     fn set(inline_apply_rows_max: u64, refuses: Option<u64>) -> Self {
+        Self::with(Settings { inline_apply_rows_max, ..Settings::default() }, refuses)
+    }
+
+    fn with(settings: Settings, refuses: Option<u64>) -> Self {
         let host = Host::start().expect("threads");
         let (status, budget) = (Status::running(), Budget::new(1 << 20));
         let (owner, indexed) = CursorOwner::new(Seq::ZERO);
@@ -109,19 +117,42 @@ impl Stage {
         let watcher = Watcher { indexed: indexed.clone(), seen: Arc::clone(&seen), refuses: refuses.map(Seq::new) };
         memtable.add_index(Box::new(watcher));
         let counters: Arc<Counters> = Arc::default();
+        let (freeze_probe, freezes) = probe(&host.write_arbiter());
+        let (drain_probe, drains) = probe(&host.write_arbiter());
+        let (opening, opened) = std::sync::mpsc::channel();
         let parts = Parts {
             status: Arc::clone(&status),
             indexed: owner,
             memtable,
+            reader: reader.clone(),
+            opened: opening,
+            to_freezer: Edge::to(&freeze_probe, "Freezer", &status),
+            to_freezer_drain: Edge::to(&drain_probe, "Freezer", &status),
+            spec: Arc::new(spec()),
+            budget: Arc::clone(&budget),
             held: budget.charge_recovered(1000),
             cpu_pool,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             counters: Arc::clone(&counters),
             host: Arc::clone(&host),
         };
-        let actor = IndexApplier::new(parts, &Settings { inline_apply_rows_max, ..Settings::default() });
+        let actor = IndexApplier::new(parts, &settings);
         let applier = IndexApplier::start_in_arbiter(&host.write_arbiter(), |_| actor);
-        Stage { status, budget, indexed, reader, seen, pool, clock, counters, applier, _host: host }
+        Stage {
+            status,
+            budget,
+            indexed,
+            reader,
+            seen,
+            pool,
+            clock,
+            counters,
+            applier,
+            opened: opened.into(),
+            freezes,
+            drains,
+            _host: host,
+        }
     }
 
     /// Tells the actor of a put, and waits until it has taken it in.

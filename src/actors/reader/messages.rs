@@ -1,9 +1,13 @@
 //! What the Reader is asked.
 
+use std::sync::Arc;
+
 use actix::Message;
 
+use crate::admission::Permit;
 use crate::cursors::ReadLevel;
 use crate::error::Result;
+use crate::generations::Generation;
 use crate::ids::Seq;
 use crate::query::{Lookup, Lookups, RowStream, Scan, Snapshot};
 use crate::value::Key;
@@ -61,4 +65,13 @@ pub struct RunScan {
     pub scan: Scan,
     /// What the snapshot shall see.
     pub level: ReadLevel,
+}
+
+/// These rows are in a committed generation: read them from there (G2).
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct GenerationCommitted {
+    pub(crate) generation: Arc<Generation>,
+    /// The memory of the memtable it takes the place of.
+    pub(crate) permit: Permit,
 }

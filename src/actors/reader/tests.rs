@@ -45,6 +45,7 @@ struct Stage {
     indexed: CursorOwner,
     pool: Arc<CountingPool>,
     reader: Addr<Reader>,
+    opening: std::sync::mpsc::Sender<memtable::MemtableReader>,
     _host: Arc<Host>,
 }
 
@@ -59,10 +60,13 @@ impl Stage {
         writer.apply(&put(first, ROWS)).expect("applied");
         let (durable, durable_seen) = CursorOwner::new(Seq::new(first));
         let (indexed, indexed_seen) = CursorOwner::new(Seq::new(first));
+        let (_, flushed_seen) = CursorOwner::new(Seq::ZERO);
+        let (opening, opened) = std::sync::mpsc::channel();
         let parts = Parts {
             status: Arc::clone(&status),
-            cursors: Cursors::new(durable_seen, indexed_seen, true, Arc::clone(&status)),
-            view: View::of_memtable(rows),
+            cursors: Cursors::new(durable_seen, indexed_seen, flushed_seen, true, Arc::clone(&status)),
+            view: View::of_memtables(vec![rows]),
+            opened,
             spec,
             cpu_pool,
             counters: Arc::default(),
@@ -70,7 +74,7 @@ impl Stage {
         };
         let actor = Reader::new(parts, &Settings::default());
         let reader = Reader::start_in_arbiter(&host.read_arbiter(), |_| actor);
-        Stage { status, durable, indexed, pool, reader, _host: host }
+        Stage { status, durable, indexed, pool, reader, opening, _host: host }
     }
 
     /// With every row visible.

@@ -50,6 +50,11 @@ impl CommitWindow {
     }
 
     /// Gives the next `rows` rows their sequence numbers.
+    pub(crate) fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// Gives rows their place.
     pub(crate) fn sequence(&mut self, rows: u64) -> SeqRange {
         let range = SeqRange::starting_at(self.next, rows);
         self.next = range.end();

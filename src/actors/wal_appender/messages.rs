@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use crate::admission::Admitted;
 use crate::cursors::Cursors;
 use crate::error::{Error, Result};
-use crate::ids::SeqRange;
+use crate::ids::{Seq, SeqRange};
 use crate::wal::append::AppendOutcome;
 
 /// Give these rows their sequence numbers, and log and index them.
@@ -112,6 +112,12 @@ pub(crate) struct PutFinished {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct FlushTick;
+
+/// Write out as generations every row that has its sequence number, and answer with the end of
+/// them. It does not wait: [`Cursors::wait_flushed`] does.
+#[derive(Clone, Copy, Debug, Message)]
+#[rtype(result = "Result<Seq>")]
+pub struct Flush;
 
 /// Make durable what was taken, take no more, and pass it on. Ends in the state `Closed`.
 #[derive(Message)]

@@ -21,11 +21,12 @@ use arrow_schema::SchemaRef;
 use tokio::runtime;
 
 use self::commit_window::{CommitWindow, Step};
-pub use self::messages::{Append, Receipt, Sequenced};
+pub use self::messages::{Append, Flush, Receipt, Sequenced};
 pub(crate) use self::messages::{Drain, FlushTick, PutFinished};
 use crate::actors::edge::Edge;
+use crate::actors::freezer::EntryWritten;
 use crate::actors::host::Host;
-use crate::actors::index_applier::{Apply, DrainApplied};
+use crate::actors::index_applier::{Apply, DrainApplied, Seal};
 use crate::actors::lifecycle::{DeathGuard, Status, Terminate};
 use crate::admission::Admitted;
 use crate::config::{Clock, Settings};
@@ -35,6 +36,7 @@ use crate::ids::{EntryPosition, Epoch, Nonce, Seq};
 use crate::rows::SequencedRows;
 use crate::stats::Counters;
 use crate::wal::append::{AppendOutcome, Content, EntryDraft, append_entry};
+use crate::wal::ledger::LoggedEntry;
 use crate::wal::store::ShardStore;
 
 /// Who this writer is: what every entry of it carries.
@@ -63,6 +65,8 @@ pub struct WalAppender {
     to_applier: Edge<Apply>,
     /// Taken when the drain is passed on: that happens once, however many events follow it.
     to_applier_drain: Option<Edge<DrainApplied>>,
+    to_applier_seal: Edge<Seal>,
+    to_freezer: Edge<EntryWritten>,
     window: CommitWindow,
     tip: LogTip,
     identity: WriterIdentity,
@@ -82,6 +86,8 @@ pub(crate) struct Parts {
     pub(crate) durable: CursorOwner,
     pub(crate) to_applier: Edge<Apply>,
     pub(crate) to_applier_drain: Edge<DrainApplied>,
+    pub(crate) to_applier_seal: Edge<Seal>,
+    pub(crate) to_freezer: Edge<EntryWritten>,
     pub(crate) next: Seq,
     pub(crate) tip: LogTip,
     pub(crate) identity: WriterIdentity,
@@ -100,6 +106,8 @@ impl WalAppender {
             durable: parts.durable,
             to_applier: parts.to_applier,
             to_applier_drain: Some(parts.to_applier_drain),
+            to_applier_seal: parts.to_applier_seal,
+            to_freezer: parts.to_freezer,
             tip: parts.tip,
             identity: parts.identity,
             store: parts.store,
@@ -225,6 +233,16 @@ impl Handler<Append> for WalAppender {
     }
 }
 
+impl Handler<Flush> for WalAppender {
+    type Result = Result<Seq, Error>;
+
+    fn handle(&mut self, _: Flush, _: &mut Self::Context) -> Self::Result {
+        self.status.check_running()?;
+        self.to_applier_seal.tell(Seal);
+        Ok(self.window.next())
+    }
+}
+
 impl Handler<PutFinished> for WalAppender {
     type Result = ();
 
@@ -241,6 +259,8 @@ impl Handler<PutFinished> for WalAppender {
                 if let Some(end) = durable {
                     tracing::debug!(%end, %position, ?took, "log entry written");
                     self.durable.advance(end);
+                    let entry = LoggedEntry { position, crc, end, is_sentinel: false };
+                    self.to_freezer.tell(EntryWritten(entry));
                 }
                 self.carry_out(step, ctx);
             }

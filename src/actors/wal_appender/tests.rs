@@ -25,6 +25,8 @@ struct Stage {
     durable: watch::Receiver<Seq>,
     applies: UnboundedReceiver<Apply>,
     drain_probe: Addr<Probe<DrainApplied>>,
+    seals: UnboundedReceiver<Seal>,
+    entries: UnboundedReceiver<EntryWritten>,
     drains: UnboundedReceiver<DrainApplied>,
     appender: Addr<WalAppender>,
     _host: Arc<Host>,
@@ -38,6 +40,8 @@ impl Stage {
         let host = Host::start().expect("threads");
         let (applier, applies) = probe(&host.write_arbiter());
         let (drain_probe, drains) = probe(&host.write_arbiter());
+        let (seal_probe, seals) = probe(&host.write_arbiter());
+        let (entry_probe, entries) = probe(&host.write_arbiter());
         let status = Status::running();
         let (owner, durable) = CursorOwner::new(Seq::ZERO);
         let (_, indexed) = CursorOwner::new(Seq::MAX);
@@ -46,6 +50,8 @@ impl Stage {
             durable: owner,
             to_applier: Edge::to(&applier, "IndexApplier", &status),
             to_applier_drain: Edge::to(&drain_probe, "IndexApplier", &status),
+            to_applier_seal: Edge::to(&seal_probe, "IndexApplier", &status),
+            to_freezer: Edge::to(&entry_probe, "Freezer", &status),
             next: Seq::ZERO,
             tip: LogTip { next_position: writer.position, crc: writer.previous_crc },
             identity: WriterIdentity {
@@ -61,9 +67,24 @@ impl Stage {
         };
         let actor = WalAppender::new(parts, &Settings::default(), interval);
         let appender = WalAppender::start_in_arbiter(&host.write_arbiter(), |_| actor);
-        let cursors = Cursors::new(durable.clone(), indexed, true, Arc::clone(&status));
+        let (_, flushed) = CursorOwner::new(Seq::ZERO);
+        let cursors = Cursors::new(durable.clone(), indexed, flushed, true, Arc::clone(&status));
         let budget = Budget::new(1 << 20);
-        Stage { process, status, budget, spec, cursors, durable, applies, drain_probe, drains, appender, _host: host }
+        Stage {
+            process,
+            status,
+            budget,
+            spec,
+            cursors,
+            durable,
+            applies,
+            drain_probe,
+            seals,
+            entries,
+            drains,
+            appender,
+            _host: host,
+        }
     }
 
     async fn plain() -> Self {

@@ -1,7 +1,7 @@
 //! A shard of real memtables and the list of its rows, for tests that compare the two.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt64Type};
@@ -17,6 +17,9 @@ use crate::config::CpuPool;
 use crate::ids::{Seq, SeqRange};
 use crate::memtable::{self, MemtableReader, MemtableWriter};
 use crate::spec::{IndexSpec, TableSpec, ValidatedSpec};
+
+/// Threads that may wait for a store.
+static IO: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| tokio::runtime::Runtime::new().expect("threads"));
 
 /// One version of a row, as it was written.
 #[derive(Clone, Debug)]
@@ -122,6 +125,7 @@ impl Shard {
             Arc::clone(&self.spec),
             Arc::clone(&self.status),
             Arc::clone(&self.pool),
+            IO.handle().clone(),
             Arc::clone(&self.gate),
         );
         Snapshot::new(Arc::new(View::of_memtables(self.readers.clone())), seq, reading)

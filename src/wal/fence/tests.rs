@@ -9,7 +9,7 @@ use crate::ids::ManifestVersion;
 use crate::spec::TableSpec;
 use crate::wal::manifest::Released;
 use crate::wal::testing::fault_store::{Fault, Gate, Op};
-use crate::wal::testing::{Process, SHARD, corrupt_object, fenced_by, spec};
+use crate::wal::testing::{Process, SHARD, corrupt_object, fenced_by, generation_meta, spec};
 
 fn other_spec() -> ValidatedSpec {
     let schema = Schema::new(vec![Field::new("other", DataType::Utf8, true)]);
@@ -131,7 +131,9 @@ async fn o6_commits_of_the_incumbent_do_not_take_the_epoch_from_a_claimer() {
         task.get_or_insert_with(|| tokio::spawn(async move { claimer.claim(2).await }));
         gate.reached(1).await;
         manifest.version = manifest.version.next();
+        let first = manifest.flushed.get();
         manifest.flushed = manifest.flushed.plus(1);
+        manifest.generations.push(generation_meta(first, first + 1));
         process.store.create(&manifest).await.unwrap_or_else(|error| panic!("commit {commit}: {error}"));
         // The next rule stands before the claimer goes on: rules of used-up gates are skipped.
         claimer_next(&task);
@@ -221,6 +223,7 @@ async fn o7_a_sentinel_in_a_gap_of_released_entries_is_found_out_by_the_manifest
     let mut manifest = successor.claim.manifest.clone();
     manifest.version = manifest.version.next();
     manifest.flushed = successor.next;
+    manifest.generations = vec![generation_meta(0, successor.next.get())];
     manifest.replay_from = successor.position;
     manifest.released = Some(Released { position: EntryPosition::new(2), crc: successor.previous_crc });
     process.store.create(&manifest).await.expect("it commits");

@@ -5,6 +5,7 @@ use arrow_schema::{DataType, Field, TimeUnit};
 
 use super::*;
 use crate::wal::testing::fault_store::{Fault, Op};
+use crate::wal::testing::generation_meta;
 use crate::wal::testing::{Process, SHARD, corrupt_object, spec};
 
 fn root() -> Path {
@@ -32,6 +33,7 @@ fn with(field: &str, value: serde_json::Value) -> Vec<u8> {
 fn a_manifest_comes_back_as_it_was() {
     let mut released = manifest();
     released.flushed = Seq::new(u64::MAX - 1);
+    released.generations = vec![generation_meta(0, u64::MAX - 1)];
     released.replay_from = EntryPosition::new(8);
     released.released = Some(Released { position: EntryPosition::new(7), crc: u32::MAX });
     for manifest in [manifest(), released] {
@@ -166,7 +168,7 @@ async fn f4_a_commit_whose_answer_was_lost_is_recognised() {
 #[tokio::test]
 async fn f4_a_different_manifest_of_the_same_writer_is_not_taken_for_this_one() {
     let process = Process::first();
-    let earlier = Manifest { flushed: Seq::new(5), ..version(1) };
+    let earlier = Manifest { flushed: Seq::new(5), generations: vec![generation_meta(0, 5)], ..version(1) };
     process.store.create(&earlier).await.expect("it answers");
     let answer = process.store.create(&version(1)).await.expect("it answers");
     assert_eq!(answer, ManifestAnswer::AlreadyExists(Box::new(earlier)));

@@ -3,7 +3,7 @@ use crate::wal::append::{AppendOutcome, Content, EntryDraft, append_entry};
 use crate::wal::entry;
 use crate::wal::manifest::Released;
 use crate::wal::testing::fault_store::{Fault, Odds, Op, Remains};
-use crate::wal::testing::{Process, SHARD, Writer, corrupt_object, fenced_by, ids, put};
+use crate::wal::testing::{Process, SHARD, Sink, Writer, corrupt_object, fenced_by, generation_meta, ids, put};
 
 /// A log of `entries` entries of two puts each, three rows an entry.
 async fn written(entries: u64) -> (Process, Writer) {
@@ -20,6 +20,7 @@ async fn release(process: &Process, writer: &Writer, flushed: u64, replay_from: 
     let mut manifest = writer.claim.manifest.clone();
     manifest.version = manifest.version.next();
     manifest.flushed = Seq::new(flushed);
+    manifest.generations = (flushed > 0).then(|| generation_meta(0, flushed)).into_iter().collect();
     manifest.replay_from = EntryPosition::new(replay_from);
     manifest.released = replay_from
         .checked_sub(1)
@@ -65,7 +66,7 @@ async fn r1_every_prefetch_gives_the_same_rows_in_order() {
             seen.extend(ids(&entry.batches));
             Ok(())
         };
-        let report = replay(&process.store, &claim, sentinel, prefetch, sink).await.expect("it replays");
+        let report = replay(&process.store, &claim, sentinel, prefetch, &mut Sink(sink)).await.expect("it replays");
         assert_eq!(seen, rows(27), "prefetch {prefetch}");
         assert_eq!((report.entries, report.rows, report.next_seq), (9, 27, Seq::new(27)));
         assert_eq!(report.next_position, EntryPosition::new(11));
@@ -304,7 +305,7 @@ async fn what_the_sink_refuses_fails_the_replay() {
         calls += 1;
         Err(Error::Closed)
     };
-    let error = replay(&process.store, &claim, sentinel, 2, sink).await.expect_err("the sink refuses");
+    let error = replay(&process.store, &claim, sentinel, 2, &mut Sink(sink)).await.expect_err("the sink refuses");
     assert!(matches!(error, Error::Closed));
     assert_eq!(calls, 1);
 }
