@@ -1,52 +1,44 @@
-//! stub
-use super::blocks::{Block, Blocks};
-use super::section::SectionBytes;
-use crate::error::Result;
-use crate::indexes::key::KeyEncoder;
-use arrow_array::RecordBatch;
-use arrow_buffer::BooleanBuffer;
-use arrow_schema::ArrowError;
-use std::ops::{Bound, Range};
-use std::sync::Arc;
+//! The section of a primary key or a B-tree: every key of the generation's rows, sorted.
+//!
+//! All numbers are little-endian. Offsets count from the start of the section.
+//!
+//! ```text
+//! section   = entry blocks, then (primary keys) superseded blocks and a filter, then the root
+//! entries   = count u32 | row u32 x count | key end u32 x count | key bytes
+//!             ascending by (key, row); key i is the key bytes from key end i-1 (0 for the first)
+//!             to key end i
+//! superseded= count u32 | (row u32, by u32) x count          ascending by row
+//! filter    = descriptor (20 bytes) | fingerprints            a binary fuse filter of 8 bits
+//!             over the XXH3 (64 bits, seed 0) of each different key
+//! root      = "TWKEYS\0\1" | entries u64 | blocks u32 | superseded blocks u32 | has filter u32
+//!             | block x blocks | superseded block x superseded blocks | [block of the filter]
+//! block     = offset u64 | length u32 | CRC32C u32 | entries before it u64 (superseded: its first row)
+//!             | length of first key u32 | first key               (none for superseded and filter)
+//! ```
+//!
+//! A row's key is its bytes in Arrow's row format (`src/indexes/key.rs`). A row is superseded by
+//! the next newer row of its key in the same generation, which is decided by the keys themselves.
+
+mod build;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use build::build_keys;
+pub(crate) use read::KeySection;
+
+/// Whose keys they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
+    /// A primary key: with a filter, and with what each row supersedes.
     PrimaryKey,
+    /// A B-tree.
     Ordered,
 }
-pub(crate) struct KeySection;
-pub(crate) fn build_keys(
-    _k: KeyKind,
-    _e: &KeyEncoder,
-    _b: &[RecordBatch],
-    _o: u64,
-) -> Result<SectionBytes, ArrowError> {
-    todo!()
-}
-impl KeySection {
-    pub(crate) fn open(_root: Block, _b: Arc<dyn Blocks>) -> Result<Self> {
-        todo!()
-    }
-    pub(crate) fn newest(&self, _k: &[u8], _r: u32) -> Result<Option<u32>> {
-        todo!()
-    }
-    pub(crate) fn range(&self, _b: (Bound<&[u8]>, Bound<&[u8]>), _r: u32) -> Result<Vec<u32>> {
-        todo!()
-    }
-    pub(crate) fn estimate(&self, _b: (Bound<&[u8]>, Bound<&[u8]>)) -> u64 {
-        0
-    }
-    pub(crate) fn ordered(
-        self: &Arc<Self>,
-        _b: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-        _rev: bool,
-        _r: u32,
-    ) -> impl Iterator<Item = Result<u32>> + Send + use<> {
-        std::iter::empty()
-    }
-    pub(crate) fn live(&self, _r: Range<u32>, _e: u32) -> Result<Option<BooleanBuffer>> {
-        todo!()
-    }
-    pub(crate) fn is_live(&self, _r: u32, _e: u32) -> Result<bool> {
-        todo!()
-    }
+
+const MAGIC: &[u8; 8] = b"TWKEYS\0\x01";
+
+/// What the hash of a key is, everywhere and for ever.
+fn hash_of(key: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(key)
 }

@@ -62,7 +62,7 @@ impl SectionKind for KeyIndex {
     }
 
     fn build(&self, rows: &[RecordBatch]) -> Result<SectionBytes, ArrowError> {
-        build_keys(self.kind, &self.encoder, rows, 0)
+        build_keys(self.kind, &self.encoder, rows)
     }
 
     fn open(&self, root: Block, blocks: Arc<dyn Blocks>) -> Result<KeySection> {

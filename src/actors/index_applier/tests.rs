@@ -227,19 +227,59 @@ async fn v2_nothing_overtakes_the_put_that_took_the_memtable_away() {
 }
 
 #[tokio::test]
-async fn c1_a_drain_closes_the_shard_only_when_the_last_put_is_indexed() {
-    let stage = Stage::set(2, None);
+async fn c1_a_drain_seals_the_last_memtable_and_passes_on_only_when_the_last_put_is_indexed() {
+    let mut stage = Stage::set(2, None);
     stage.pool.hold();
     stage.apply(0, 5).await;
     stage.apply(5, 1).await;
     stage.applier.send(DrainApplied).await.expect("the actor lives");
-    assert!(matches!(stage.status.state(), ShardState::Running), "six rows are not indexed yet");
+    assert!(stage.drains.try_recv().is_err(), "six rows are not indexed yet");
     stage.pool.release();
-    stage.status.ended().await.expect("it closes without a failure");
+    let frozen = stage.freezes.recv().await.expect("the actor lives");
+    assert_eq!(frozen.sealed.range, SeqRange::starting_at(Seq::ZERO, 6));
+    stage.drains.recv().await.expect("the actor lives");
     assert_eq!(stage.indexed(), 6);
-    let idle = Stage::set(2, None);
+    let mut idle = Stage::set(2, None);
     idle.applier.send(DrainApplied).await.expect("the actor lives");
-    assert!(matches!(idle.status.state(), ShardState::Closed), "an idle one closes at once");
+    idle.drains.recv().await.expect("an idle one passes on at once");
+    assert!(idle.freezes.try_recv().is_err(), "F1: an empty memtable is never sealed");
+}
+
+#[tokio::test]
+async fn f1_f2_a_put_that_does_not_fit_goes_into_a_new_memtable_that_readers_hear_of_before_its_rows() {
+    let charge = memtable::charge(&spec(), &put(0, 3));
+    for inline_apply_rows_max in [100, 0] {
+        let settings = Settings { inline_apply_rows_max, memtable_bytes_max: 2 * charge, ..Settings::default() };
+        let mut stage = Stage::with(settings, None);
+        for first in [0, 3, 6, 9, 12] {
+            stage.apply(first, 3).await;
+            let mut indexed = stage.indexed.clone();
+            indexed.wait_for(|at| at.get() == first + 3).await.expect("the actor lives");
+            let opened: Vec<u64> =
+                stage.opened.lock().expect("no test panics here").try_iter().map(|of| of.first().get()).collect();
+            let expected = if first == 6 || first == 12 { vec![first] } else { vec![] };
+            assert_eq!(opened, expected);
+        }
+        for first in [0, 6] {
+            let frozen = stage.freezes.recv().await.expect("the actor lives");
+            assert_eq!(frozen.sealed.range, SeqRange::starting_at(Seq::new(first), 6));
+            assert_eq!(frozen.sealed.memtable.rows().batches(frozen.sealed.range).count(), 2);
+        }
+        assert!(stage.freezes.try_recv().is_err());
+    }
+}
+
+#[tokio::test]
+async fn b1_the_memory_of_a_put_goes_with_the_memtable_that_holds_it() {
+    let charge = memtable::charge(&spec(), &put(0, 3));
+    let mut stage = Stage::with(Settings { memtable_bytes_max: charge, ..Settings::default() }, None);
+    stage.apply(0, 3).await;
+    stage.apply(3, 3).await;
+    let held = stage.budget.held();
+    let frozen = stage.freezes.recv().await.expect("the actor lives");
+    drop(frozen);
+    // What the first memtable was given (1000 as it began and 10 for its put), and nothing of the second's.
+    assert_eq!(held - stage.budget.held(), 1010);
 }
 
 #[tokio::test]

@@ -1,0 +1,1 @@
+//! An oracle, damage, and what is read.
