@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use support::fault_store::{Fault, Gate, Op};
-use support::shard::{builder, faulty, in_time, logged_ids, open, reopen, rows, settings, text};
+use support::shard::{builder, faulty, found_ids, in_time, open, reopen, rows, settings, text};
 use tidewal::actors::ShardState;
 use tidewal::actors::herald::{ShardEvent, Subscribe};
 use tidewal::{Error, Settings};
@@ -30,7 +30,7 @@ async fn c1_b41_close_makes_durable_what_was_taken_in_either_mode() {
         in_time(gate.reached(1)).await;
         gate.open();
         in_time(closing).await.expect("the task ended").expect("closed");
-        assert_eq!(logged_ids(&inner).await, (0..100).collect::<Vec<_>>());
+        assert_eq!(found_ids(&inner).await, (0..100).collect::<Vec<_>>());
         assert!(matches!(engine.state(), ShardState::Closed));
         assert!(matches!(engine.put(rows(0..1, "late")).await, Err(Error::Closed)));
         assert!(matches!(engine.get(0).await, Err(Error::Closed)));
@@ -121,7 +121,7 @@ async fn c3_dropping_the_last_handle_in_the_middle_of_writes_loses_nothing_taken
         drop(engine);
         gate.open();
         while !matches!(in_time(events.recv()).await.expect("the end is told"), ShardEvent::Closed) {}
-        assert_eq!(logged_ids(&inner).await, (0..50).collect::<Vec<_>>());
+        assert_eq!(found_ids(&inner).await, (0..50).collect::<Vec<_>>());
     }
 }
 

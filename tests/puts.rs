@@ -249,8 +249,10 @@ async fn p2_a_put_above_half_the_budget_is_refused_with_both_figures() {
 
 #[tokio::test]
 async fn p10_b1_a_full_budget_answers_backpressure_and_never_holds_more_than_it_may() {
-    let (inner, _) = faulty();
-    let engine = builder(Arc::clone(&inner)).settings(small_budget()).open().await.expect("opens");
+    let (inner, faults) = faulty();
+    // Nothing can be frozen, so nothing is released.
+    faults.on(Op::Put, "gen/").always(Fault::Hold(Gate::default()));
+    let engine = builder(Arc::new(faults)).settings(small_budget()).open().await.expect("opens");
     let mut written = 0;
     let error = loop {
         match engine.put(rows(written..written + 1000, "a")).await {

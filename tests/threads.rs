@@ -26,6 +26,8 @@ fn threads() -> usize {
 #[test]
 fn p10_a_put_waits_for_memory_on_a_plain_thread_without_a_runtime() {
     let (_, faults) = faulty();
+    let gate = Gate::default();
+    faults.on(Op::Put, "gen/").always(Fault::Hold(gate.clone()));
     let settings = Settings {
         memtable_bytes_max: 1 << 20,
         unflushed_bytes_max: 2 << 20,
@@ -40,6 +42,7 @@ fn p10_a_put_waits_for_memory_on_a_plain_thread_without_a_runtime() {
         }
     };
     assert!(matches!(error, Error::Backpressure { .. }), "{error}");
+    gate.open();
     futures::executor::block_on(engine.close()).expect("closes");
 }
 

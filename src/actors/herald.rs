@@ -341,4 +341,22 @@ mod tests {
         assert_eq!([hears(&mut other).await, hears(&mut other).await], [OPENED, "Closed"]);
         assert!(matches!(stage.status.state(), ShardState::Closed));
     }
+
+    #[tokio::test]
+    async fn f2_subscribers_hear_of_sealed_and_committed_rows_and_of_those_of_a_close_before_its_end() {
+        let stage = Stage::set();
+        let mut heard = stage.subscribe().await;
+        let range = SeqRange::starting_at(Seq::new(7), 3);
+        stage.events.send(ShardEvent::Sealed { range }).expect("the Herald listens");
+        assert_eq!(
+            [hears(&mut heard).await, hears(&mut heard).await],
+            [OPENED.to_owned(), format!("{:?}", ShardEvent::Sealed { range })]
+        );
+        stage.events.send(ShardEvent::Committed { range }).expect("the Herald listens");
+        stage.status.closed();
+        assert_eq!(
+            [hears(&mut heard).await, hears(&mut heard).await],
+            [format!("{:?}", ShardEvent::Committed { range }), "Closed".to_owned()]
+        );
+    }
 }

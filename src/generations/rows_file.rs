@@ -94,7 +94,6 @@ impl RowsWriter {
 
     /// Takes the next rows, in storage form. Gives the bytes of the file that are ready.
     pub(crate) fn push(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
-        self.seeds.observe(batch)?;
         let mut bytes = Vec::new();
         let mut at = 0;
         while at < batch.num_rows() {
@@ -117,7 +116,7 @@ impl RowsWriter {
         }
         self.file.write_metadata(BATCH_ROWS_KEY, self.batch_rows.to_string());
         self.file.write_metadata(BATCH_CHECKSUMS_KEY, BASE64.encode(&self.checksums));
-        for (key, seed) in std::mem::replace(&mut self.seeds, SeedWriter::new(&Schema::empty())).finish() {
+        for (key, seed) in std::mem::replace(&mut self.seeds, SeedWriter::new(&Schema::empty())).finish()? {
             self.file.write_metadata(key, seed);
         }
         // What an empty file has before its footer belongs to no batch.
@@ -156,6 +155,7 @@ impl RowsWriter {
         };
         self.pending.clear();
         self.pending_rows = 0;
+        self.seeds.observe(&batch)?;
         // The schema's message goes out first, so that what follows is the batch alone.
         self.drain(bytes);
         self.file.write(&batch)?;

@@ -164,7 +164,7 @@ impl KeyEncoder {
 }
 
 /// The first bytes after everything that begins with these; `None` if nothing is.
-fn successor(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
+pub(crate) fn successor(mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     while let Some(last) = bytes.last_mut() {
         if *last < u8::MAX {
             *last += 1;

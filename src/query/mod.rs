@@ -37,7 +37,12 @@ mod stream;
 mod walk;
 
 pub(crate) use bind::Predicate;
+#[cfg(test)]
+pub(crate) use bind::bind;
+pub(crate) use filter::CompareOp;
 pub use filter::{Expr, col, lit};
+pub(crate) use literal::text_array;
+pub(crate) use plan::{prefix_of, text_after};
 pub use scan::{Order, Scan};
 pub(crate) use snapshot::Reading;
 pub use snapshot::{Lookup, Lookups, Outcome, Snapshot};

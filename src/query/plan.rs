@@ -171,7 +171,7 @@ fn range_on(filter: &Predicate, column: usize, data_type: &DataType) -> Result<O
 }
 
 /// What every match of the pattern begins with; `None` if that says nothing.
-fn prefix_of(test: TextTest, pattern: &ArrayRef) -> Option<String> {
+pub(crate) fn prefix_of(test: TextTest, pattern: &ArrayRef) -> Option<String> {
     let pattern = match pattern.data_type() {
         DataType::LargeUtf8 => pattern.as_string::<i64>().value(0),
         DataType::Utf8View => pattern.as_string_view().value(0),
@@ -197,7 +197,7 @@ fn prefix_of(test: TextTest, pattern: &ArrayRef) -> Option<String> {
 }
 
 /// The first text after everything that begins with `prefix`: bytes of UTF-8 sort as characters do.
-fn text_after(prefix: &str) -> Option<String> {
+pub(crate) fn text_after(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
         let next = match last {

@@ -74,6 +74,14 @@ pub async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), what).await.expect("it did not hang")
 }
 
+/// The ids of all rows a reopened shard has, ascending.
+pub async fn found_ids(inner: &Arc<dyn ObjectStore>) -> Vec<i64> {
+    let rows = reopen(inner).await.scan(tidewal::Scan::new()).await.expect("a scan").collect_all().await.expect("rows");
+    let mut ids = rows.column(0).as_primitive::<Int64Type>().values().to_vec();
+    ids.sort_unstable();
+    ids
+}
+
 /// The text of the row with this key.
 pub async fn text(engine: &Engine, id: i64) -> Option<String> {
     match engine.get(id).await.expect("the shard answers") {

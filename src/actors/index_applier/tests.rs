@@ -249,7 +249,8 @@ async fn c1_a_drain_seals_the_last_memtable_and_passes_on_only_when_the_last_put
 async fn f1_f2_a_put_that_does_not_fit_goes_into_a_new_memtable_that_readers_hear_of_before_its_rows() {
     let charge = memtable::charge(&spec(), &put(0, 3));
     for inline_apply_rows_max in [100, 0] {
-        let settings = Settings { inline_apply_rows_max, memtable_bytes_max: 2 * charge, ..Settings::default() };
+        let settings =
+            Settings { inline_apply_rows_max, memtable_bytes_max: 2 * charge + charge / 2, ..Settings::default() };
         let mut stage = Stage::with(settings, None);
         for first in [0, 3, 6, 9, 12] {
             stage.apply(first, 3).await;

@@ -211,3 +211,16 @@ async fn z1_a_reader_that_was_told_to_stop_latches_nothing() {
     over.await.expect("the arbiter runs");
     assert!(matches!(stage.status.state(), ShardState::Running));
 }
+
+#[tokio::test]
+async fn p5_rows_of_a_memtable_begun_meanwhile_are_in_the_first_snapshot_that_may_see_them() {
+    let stage = Stage::full();
+    let cpu_pool = Arc::clone(&stage.pool) as Arc<dyn CpuPool>;
+    let (mut writer, rows) = memtable::new(&Arc::new(spec()), Seq::new(ROWS), &cpu_pool).expect("a memtable");
+    stage.opening.send(rows).expect("the actor lives");
+    writer.apply(&put(ROWS, 5)).expect("applied");
+    stage.indexed.advance(Seq::new(ROWS + 5));
+    stage.durable.advance(Seq::new(ROWS + 5));
+    let found = stage.get_many([0, ROWS as i64 + 4]).await.expect("the shard answers");
+    assert_eq!(found.rows.num_rows(), 2);
+}

@@ -281,3 +281,26 @@ async fn z1_whoever_the_death_of_the_appender_wakes_finds_the_reason() {
     let expected = Failure::ActorDied { actor: "WalAppender", panicked: true }.to_string();
     assert!(matches!(&state, ShardState::Failed(reason) if reason.to_string() == expected), "{state:?}");
 }
+
+#[tokio::test]
+async fn w3_the_freezer_hears_of_each_entry_with_its_place_its_checksum_and_its_end() {
+    let mut stage = Stage::plain().await;
+    for rows in [2, 3] {
+        stage.put(rows).await.expect("sequenced");
+        let EntryWritten(entry) = stage.entries.recv().await.expect("the actor lives");
+        let object = stage.process.faults.read(&stage.process.entry(entry.position.get())).await;
+        let crc = crate::wal::entry::decode(&object).expect("it is whole").crc;
+        assert_eq!((entry.end.get(), entry.crc, entry.is_sentinel), (if rows == 2 { 2 } else { 5 }, crc, false));
+    }
+}
+
+#[tokio::test]
+async fn f1_a_flush_asks_for_a_seal_and_answers_with_the_end_of_what_was_sequenced() {
+    let mut stage = Stage::plain().await;
+    stage.put(3).await.expect("sequenced");
+    let end = stage.appender.send(Flush).await.expect("the actor lives").expect("it runs");
+    assert_eq!(end, Seq::new(3));
+    stage.seals.recv().await.expect("the actor lives");
+    stage.status.fail(Failure::Apply { detail: "the test".to_owned() });
+    assert!(stage.appender.send(Flush).await.is_ok_and(|answer| answer.is_err()));
+}
