@@ -339,3 +339,40 @@ async fn f2_an_index_file_that_cannot_be_read_is_built_again_and_rows_that_canno
     let error = engine.scan(Scan::new()).await.expect("a scan").collect_all().await.expect_err("a flipped bit");
     assert!(matches!(&error, Error::Corrupt { object, .. } if object.ends_with("rows.arrow")), "{error}");
 }
+
+#[tokio::test]
+async fn q3_a_filter_that_few_zones_can_match_reads_few_of_them_and_answers_as_a_full_scan_does() {
+    let (inner, _) = faulty();
+    let engine = builder(Arc::clone(&inner)).open().await.expect("opens");
+    for first in (0..200_000).step_by(20_000) {
+        engine.put(rows(first..first + 20_000, "a")).await.expect("written");
+    }
+    in_time(engine.close()).await.expect("closed");
+    let engine = builder(Arc::clone(&inner)).open().await.expect("opens");
+    let opened = engine.stats().generation_bytes_read;
+    let filter = || Scan::new().filter(col("id").gt_eq(100_000).and(col("id").lt(100_010)));
+    let found = engine.scan(filter()).await.expect("a scan").collect_all().await.expect("rows");
+    assert_eq!(found.column(0).as_primitive::<Int64Type>().values(), (100_000..100_010).collect::<Vec<_>>().as_slice());
+    let pruned = engine.stats();
+    assert_eq!((pruned.zones_pruned, pruned.seeds_unusable), (24, 0), "one of 25 zones is left");
+    let all = engine.scan(Scan::new()).await.expect("a scan").collect_all().await.expect("rows");
+    assert_eq!(all.num_rows(), 200_000);
+    let (few, all) = (pruned.generation_bytes_read - opened, engine.stats().generation_bytes_read - opened);
+    assert!(few * 10 < all, "{few} of {all} bytes");
+}
+
+#[tokio::test]
+async fn the_cache_holds_no_more_than_it_may_and_reads_again_what_it_let_go() {
+    let (inner, _) = faulty();
+    let engine = builder(Arc::clone(&inner)).open().await.expect("opens");
+    engine.put(rows(0..100_000, &"x".repeat(50))).await.expect("written");
+    in_time(engine.close()).await.expect("closed");
+    let tight = Settings { cache_bytes_max: 1 << 20, ..settings() };
+    let engine = builder(Arc::clone(&inner)).settings(tight).open().await.expect("opens");
+    for _ in 0..2 {
+        let all = engine.scan(Scan::new()).await.expect("a scan").collect_all().await.expect("rows");
+        assert_eq!(all.num_rows(), 100_000);
+        assert!(engine.stats().cache_bytes <= 1 << 20, "{:?}", engine.stats());
+    }
+    assert!(text(&engine, 77_777).await.is_some());
+}

@@ -434,7 +434,7 @@ fn without_flushed(object: &Path, entry: ReplayedEntry, flushed: Seq) -> Result<
     cut.take(skip as usize);
     let range = SeqRange::between(entry.range.first().plus(skip), entry.range.end());
     let batches = cut.take(range.rows() as usize);
-    Ok(Some(ReplayedEntry { range, batches, puts: entry.puts[skipped_puts..].to_vec(), ..entry }))
+    Ok(Some(ReplayedEntry { range, batches, puts: entry.puts[skipped_puts..].to_vec() }))
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ impl Freezer {
         let _ = self.events.send(ShardEvent::Committed { range });
         self.flushed.advance(range.end());
         self.to_collector.tell(CollectLog { entries: release.entries });
-        if Counters::get(&self.counters.generations_committed) % SWEEP_COMMITS == 0 {
+        if Counters::get(&self.counters.generations_committed).is_multiple_of(SWEEP_COMMITS) {
             self.sweep();
         }
         self.work(ctx);

@@ -179,12 +179,12 @@ fn a_hit_reads_the_filter_and_one_block_and_a_miss_the_filter_alone() {
         question();
         blocks.reads.load(Ordering::Relaxed) - before
     };
-    assert_eq!(reads(&|| drop(section.newest(&keys[17], u32::MAX).expect("it reads"))), 2);
+    assert_eq!(reads(&|| assert!(section.newest(&keys[17], u32::MAX).expect("it reads").is_some())), 2);
     let missing = |at: u64| [vec![1], (2_000_000 + at).to_be_bytes().to_vec()].concat();
     let all =
         reads(&|| (0..1000).for_each(|at| assert_eq!(section.newest(&missing(at), u32::MAX).expect("it reads"), None)));
     assert!(all < 1020, "{all} reads for 1000 misses: the filter lets fewer than 2 in 100 through");
-    assert_eq!(reads(&|| drop(section.estimate((Bound::Unbounded, Bound::Unbounded)))), 0);
+    assert_eq!(reads(&|| assert!(section.estimate((Bound::Unbounded, Bound::Unbounded)) > 0)), 0);
 }
 
 #[test]
