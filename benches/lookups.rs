@@ -28,7 +28,12 @@ fn key(at: i64) -> i64 {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let spec = TableSpec::new(schema()).primary_key(["id"]);
-    let settings = Settings { durable_writes: false, unflushed_bytes_max: 4 << 30, ..Settings::default() };
+    let settings = Settings {
+        durable_writes: false,
+        memtable_bytes_max: 2 << 30,
+        unflushed_bytes_max: 4 << 30,
+        ..Settings::default()
+    };
     let store = Store::new(Arc::new(InMemory::new()), "shard");
     let engine = Engine::builder(store).spec(spec).settings(settings).open().await.expect("opens");
     for first in (0..ROWS).step_by(1000) {

@@ -31,6 +31,13 @@
 //! | I/O task | `PutFinished` | WalAppender | after the shard's end |
 //! | CPU pool | `ApplyFinished` | IndexApplier | after the shard's end |
 //! | Engine | `Drain`, then `DrainApplied` | WalAppender, then IndexApplier | after the shard's end |
+//! | callers | [`wal_appender::Flush`], then `Seal` | WalAppender, then IndexApplier | never: the asker sees it |
+//! | IndexApplier | `Freeze` | Freezer | never: a closed mailbox is the shard's failure |
+//! | WalAppender | `EntryWritten` | Freezer | never: as above |
+//! | build and commit tasks, timers | `BuildFinished`, `CommitFinished`, `RetryDue` | Freezer | after the shard's end |
+//! | Freezer | `GenerationCommitted` | Reader | never: a closed mailbox is the shard's failure |
+//! | Freezer | `CollectLog`, `Sweep` | Collector | after the shard's end: the next open finds what is left |
+//! | IndexApplier | `DrainFrozen` | Freezer | after the shard's end |
 //! | Herald | `Terminate` | all | the receiver has stopped already |
 //! | callers | [`reader::TakeSnapshot`], [`reader::Get`], [`reader::GetMany`], [`reader::RunScan`] | Reader | never: the asker sees it |
 //! | callers | [`herald::Subscribe`] | Herald | never: the asker sees it |

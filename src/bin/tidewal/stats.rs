@@ -59,6 +59,8 @@ fn as_json(engine: &Engine, stats: &Stats, rows: u64) -> serde_json::Value {
         "indexes": indexes.collect::<Vec<_>>(),
         "entries": stats.entries_replayed,
         "rows_replayed": stats.rows_replayed,
+        "generations": stats.generations,
+        "flushed": stats.flushed.get(),
         "row_bytes": stats.row_bytes,
         "index_bytes": stats.index_bytes,
         "replay_seconds": stats.replay_time.as_secs_f64(),
@@ -78,6 +80,7 @@ fn as_text(engine: &Engine, stats: &Stats, rows: u64) -> String {
             "log          {} entries, {} rows, replayed in {:.1?}",
             stats.entries_replayed, stats.rows_replayed, stats.replay_time
         ),
+        format!("generations  {}, with the rows below {}", stats.generations, stats.flushed),
         format!("memory       {} of rows, {} of indexes", bytes(stats.row_bytes), bytes(stats.index_bytes)),
         format!("primary key  {key}"),
     ];
