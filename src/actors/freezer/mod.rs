@@ -152,12 +152,17 @@ impl Freezer {
                 Step::Rest => break,
             }
         }
-        Counters::set(&self.counters.memtables_sealed, self.queue.len() as u64);
-        Counters::set(&self.counters.log_entries_held, self.ledger.len() as u64);
+        self.set_gauges();
         if self.draining && self.queue.len() == 0 {
             // Nothing is left to do and nothing new is taken: this is the end of the shard.
             self.status.drained();
         }
+    }
+
+    fn set_gauges(&self) {
+        Counters::set(&self.counters.memtables_sealed, self.queue.len() as u64);
+        Counters::set(&self.counters.log_entries_held, self.ledger.len() as u64);
+        Counters::set(&self.counters.generations, self.manifest.generations.len() as u64);
     }
 
     fn start_build(&mut self, first: Seq, attempt: u32, ctx: &mut Context<Self>) {
@@ -211,7 +216,8 @@ impl Freezer {
         Counters::add(&self.counters.generations_committed, 1);
         Counters::add(&self.counters.generation_bytes, built.meta.rows.bytes + built.meta.indexes.bytes);
         Counters::add(&self.counters.freeze_nanos, took.as_nanos() as u64);
-        Counters::set(&self.counters.generations, self.manifest.generations.len() as u64);
+        // Before the cursor: whoever waited for it finds the figures of what it waited for.
+        self.set_gauges();
         tracing::info!(%range, version = %self.manifest.version, ?took, "committed a generation");
         self.to_reader.tell(GenerationCommitted { generation: built.generation, permit });
         // Losing it is harmless: the Herald outlives everyone who listens.
