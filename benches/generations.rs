@@ -24,7 +24,7 @@ fn spec() -> TableSpec {
     TableSpec::new(schema())
         .primary_key(["id"])
         .index(IndexSpec::btree("by_group", ["group"]))
-        .index(IndexSpec::btree("by_text", ["text"]))
+        .index(IndexSpec::btree("by_group_and_id", ["group", "id"]))
 }
 
 fn settings() -> Settings {

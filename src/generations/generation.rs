@@ -150,6 +150,11 @@ impl Source for Generation {
         Ok(row.map(|row| self.seq_of(row)))
     }
 
+    fn contained(&self, keys: &[&[u8]], watermark: Seq) -> Result<Vec<bool>, ArrowError> {
+        let Some(handle) = &self.primary_key else { return Ok(vec![false; keys.len()]) };
+        Ok(handle.ask(|section| section.contained(keys, self.row_end(watermark)))?)
+    }
+
     fn is_live(&self, seq: Seq, watermark: Seq) -> Result<bool, ArrowError> {
         let Some(handle) = &self.primary_key else { return Ok(true) };
         let row = u32::try_from(self.row_of(seq)).unwrap_or(u32::MAX);

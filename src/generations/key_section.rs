@@ -11,6 +11,7 @@
 //! filter    = descriptor (20 bytes) | fingerprints            a binary fuse filter of 8 bits
 //!             over the XXH3 (64 bits, seed 0) of each different key
 //! root      = "TWKEYS\0\1" | entries u64 | blocks u32 | superseded blocks u32 | has filter u32
+//!             | length of last key u32 | last key
 //!             | block x blocks | superseded block x superseded blocks | [block of the filter]
 //! block     = offset u64 | length u32 | CRC32C u32 | entries before it u64 (superseded: its first row)
 //!             | length of first key u32 | first key               (none for superseded and filter)

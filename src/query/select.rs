@@ -109,24 +109,21 @@ impl Selection {
             .map(|column| filter(piece.batch.column(*column), &kept))
             .collect::<Result<Vec<ArrayRef>, _>>()?;
         let encoded = encoder.encode_columns(&columns)?;
-        let mut encoded = encoded.iter();
-        let mut shown = BooleanBufferBuilder::new(rows);
-        for at in 0..rows {
-            let hidden = match mask.value(at).then(|| encoded.next()).flatten() {
-                Some(key) => self.is_hidden(key.as_ref(), newer)?,
-                None => true,
-            };
-            shown.append(!hidden);
-        }
-        Ok(Some(shown.finish()))
-    }
-
-    fn is_hidden(&self, key: &[u8], newer: &[Bounded]) -> Result<bool, ArrowError> {
+        // The rows not yet hidden: their places in the piece, and their keys.
+        let mut places: Vec<usize> = mask.set_indices().collect();
+        let mut keys: Vec<&[u8]> = encoded.iter().map(|key| key.data()).collect();
         for bounded in newer {
-            if bounded.source.newest(key, self.watermark)?.is_some() {
-                return Ok(true);
+            if keys.is_empty() {
+                break;
             }
+            let mut hidden = bounded.source.contained(&keys, self.watermark)?.into_iter();
+            let mut hidden_too = hidden.clone();
+            places.retain(|_| !hidden.next().unwrap_or(false));
+            keys.retain(|_| !hidden_too.next().unwrap_or(false));
         }
-        Ok(false)
+        let mut shown = BooleanBufferBuilder::new(rows);
+        shown.append_n(rows, false);
+        places.into_iter().for_each(|at| shown.set_bit(at, true));
+        Ok(Some(shown.finish()))
     }
 }

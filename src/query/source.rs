@@ -37,6 +37,10 @@ pub(crate) trait Source: Send + Sync {
     fn key_encoder(&self) -> Option<&KeyEncoder>;
     /// The newest row of a key.
     fn newest(&self, key: &[u8], watermark: Seq) -> Result<Option<Seq>, ArrowError>;
+    /// Which of the keys have a row.
+    fn contained(&self, keys: &[&[u8]], watermark: Seq) -> Result<Vec<bool>, ArrowError> {
+        keys.iter().map(|key| Ok(self.newest(key, watermark)?.is_some())).collect()
+    }
     /// Whether this source holds no newer row of the row's key.
     fn is_live(&self, seq: Seq, watermark: Seq) -> Result<bool, ArrowError>;
     /// [`Source::is_live`] for a range; `None` where all are.

@@ -100,6 +100,7 @@ pub(super) struct SectionBuilder {
     ends: Vec<u32>,
     keys: Vec<u8>,
     first_key: Vec<u8>,
+    last_key: Vec<u8>,
     last: Option<(Vec<u8>, u32)>,
     hashes: Vec<u64>,
     superseded: Vec<(u32, u32)>,
@@ -116,6 +117,7 @@ impl SectionBuilder {
             ends: Vec::new(),
             keys: Vec::new(),
             first_key: Vec::new(),
+            last_key: Vec::new(),
             last: None,
             hashes: Vec::new(),
             superseded: Vec::new(),
@@ -164,6 +166,8 @@ impl SectionBuilder {
         if self.rows.is_empty() {
             return;
         }
+        let last = self.ends.len().checked_sub(2).and_then(|at| self.ends.get(at)).map_or(0, |end| *end as usize);
+        self.last_key = self.keys.get(last..).unwrap_or_default().to_vec();
         let start = self.bytes.len();
         let numbers =
             [self.rows.len() as u32].into_iter().chain(self.rows.iter().copied()).chain(self.ends.iter().copied());
@@ -234,6 +238,8 @@ impl SectionBuilder {
         self.bytes.extend_from_slice(&self.entries.to_le_bytes());
         let counts = [self.blocks.len(), superseded.len(), usize::from(filter.is_some())];
         counts.into_iter().for_each(|count| self.bytes.extend_from_slice(&(count as u32).to_le_bytes()));
+        self.bytes.extend_from_slice(&(self.last_key.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&self.last_key);
         let entries = self.blocks.iter().chain(&superseded).chain(&filter);
         for entry in entries {
             self.bytes.extend_from_slice(entry);

@@ -22,6 +22,8 @@ pub(crate) struct KeySection {
     /// With the first row of each.
     superseded: Vec<(Block, u32)>,
     filter: Option<Block>,
+    /// Where the last key lies in the root.
+    last_key: Range<usize>,
 }
 
 struct EntryBlock {
@@ -67,13 +69,18 @@ impl Cursor<'_> {
         Some((block, self.u64()?))
     }
 
+    /// Where a key lies.
+    fn key(&mut self) -> Option<Range<usize>> {
+        let length = self.u32()? as usize;
+        let key = self.at..self.at.checked_add(length)?;
+        self.bytes.get(key.clone())?;
+        self.at = key.end;
+        Some(key)
+    }
+
     fn entry_block(&mut self) -> Option<EntryBlock> {
         let (block, before) = self.block()?;
-        let length = self.u32()? as usize;
-        let first_key = self.at..self.at.checked_add(length)?;
-        self.bytes.get(first_key.clone())?;
-        self.at = first_key.end;
-        Some(EntryBlock { block, before, first_key })
+        Some(EntryBlock { block, before, first_key: self.key()? })
     }
 }
 
@@ -92,6 +99,7 @@ impl KeySection {
         }
         let (entries, blocks_count) = (cursor.u64()?, cursor.u32()?);
         let (superseded_count, filters) = (cursor.u32()?, cursor.u32()?);
+        let last_key = cursor.key()?;
         // Collecting stops where the bytes do, whatever a count says.
         let entry_blocks = (0..blocks_count).map(|_| cursor.entry_block()).collect::<Option<Vec<_>>>()?;
         let superseded = (0..superseded_count).map(|_| {
@@ -100,7 +108,7 @@ impl KeySection {
         });
         let superseded = superseded.collect::<Option<Vec<_>>>()?;
         let filter = if filters > 0 { Some(cursor.block()?.0) } else { None };
-        Some(KeySection { blocks: Arc::clone(blocks), entries, entry_blocks, superseded, filter, root })
+        Some(KeySection { blocks: Arc::clone(blocks), entries, entry_blocks, superseded, filter, last_key, root })
     }
 
     /// How many rows have keys: all of them.
@@ -111,9 +119,37 @@ impl KeySection {
 
     /// The greatest row below `row_end` with exactly this key.
     pub(crate) fn newest(&self, key: &[u8], row_end: u32) -> Result<Option<u32>> {
-        if !self.may_contain(key)? {
+        if !self.is_within(key) || !self.may_contain(key)? {
             return Ok(None);
         }
+        self.newest_in_blocks(key, row_end)
+    }
+
+    /// Which of the keys have a row below `row_end`. The filter is fetched once for all of them.
+    pub(crate) fn contained(&self, keys: &[&[u8]], row_end: u32) -> Result<Vec<bool>> {
+        let mut filter = None;
+        let mut contained = Vec::with_capacity(keys.len());
+        for key in keys {
+            let mut may = self.is_within(key);
+            if may && let Some(block) = self.filter {
+                let bytes = match &filter {
+                    Some(bytes) => bytes,
+                    None => filter.insert(self.blocks.read(block)?),
+                };
+                may = self.filter_of(bytes)?.contains(&hash_of(key));
+            }
+            contained.push(may && self.newest_in_blocks(key, row_end)?.is_some());
+        }
+        Ok(contained)
+    }
+
+    /// Whether the key lies between the first and the last: ids that grow are decided by this alone.
+    fn is_within(&self, key: &[u8]) -> bool {
+        let first = self.entry_blocks.first().map(|block| self.first_key(block));
+        first.is_some_and(|first| first <= key) && key <= self.root.get(self.last_key.clone()).unwrap_or_default()
+    }
+
+    fn newest_in_blocks(&self, key: &[u8], row_end: u32) -> Result<Option<u32>> {
         let mut at = self.blocks_from(|first| first <= key);
         while at > 0 {
             at -= 1;
@@ -131,12 +167,15 @@ impl KeySection {
 
     fn may_contain(&self, key: &[u8]) -> Result<bool> {
         let Some(block) = self.filter else { return Ok(self.entries > 0) };
-        let bytes = self.blocks.read(block)?;
+        Ok(self.filter_of(&self.blocks.read(block)?)?.contains(&hash_of(key)))
+    }
+
+    fn filter_of<'a>(&self, bytes: &'a [u8]) -> Result<BinaryFuse8Ref<'a>> {
         let (descriptor, fingerprints) = bytes
             .split_at_checked(DESCRIPTOR_BYTES)
             .filter(|(descriptor, fingerprints)| is_filter(descriptor, fingerprints.len()))
             .ok_or_else(|| self.corrupt("a filter whose parts do not fit"))?;
-        Ok(BinaryFuse8Ref::from_dma(descriptor, fingerprints).contains(&hash_of(key)))
+        Ok(BinaryFuse8Ref::from_dma(descriptor, fingerprints))
     }
 
     fn corrupt(&self, found: &str) -> Error {
