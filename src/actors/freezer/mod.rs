@@ -10,6 +10,8 @@
 
 mod freeze_queue;
 mod messages;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
