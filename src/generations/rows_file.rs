@@ -34,7 +34,6 @@ const BATCH_ROWS_KEY: &str = "tidewal.batch_rows";
 const BATCH_CHECKSUMS_KEY: &str = "tidewal.batch_crc32c";
 /// A batch is what a lookup reads. Above this it is halved.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-const BATCH_ROWS_MIN: usize = 64;
 /// The end of every IPC file: the footer's length and the magic.
 const TRAILER_BYTES: usize = 10;
 
@@ -75,7 +74,7 @@ impl RowsWriter {
     /// For rows of this storage schema that take about so many bytes each.
     pub(crate) fn new(schema: &SchemaRef, bytes_per_row: u64) -> Result<Self, ArrowError> {
         let mut batch_rows = ZONE_ROWS;
-        while batch_rows > BATCH_ROWS_MIN && batch_rows as u64 * bytes_per_row > BATCH_BYTES_MAX {
+        while batch_rows > 1 && batch_rows as u64 * bytes_per_row > BATCH_BYTES_MAX {
             batch_rows /= 2;
         }
         let file_schema = file_schema(schema);
@@ -159,6 +158,11 @@ impl RowsWriter {
         // The schema's message goes out first, so that what follows is the batch alone.
         self.drain(bytes);
         self.file.write(&batch)?;
+        if u32::try_from(self.file.get_ref().len()).is_err() {
+            let detail =
+                format!("{} rows take {} bytes, and a batch 2^32 at most", batch.num_rows(), self.file.get_ref().len());
+            return Err(ArrowError::InvalidArgumentError(detail));
+        }
         self.checksums.extend(crc32c::crc32c(self.file.get_ref()).to_le_bytes());
         self.drain(bytes);
         Ok(())
