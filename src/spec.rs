@@ -199,16 +199,53 @@ impl ValidatedSpec {
         self.spec.schema.fields().len()
     }
 
-    /// Refuses a stored spec that says something else (O8).
+    /// Why a shard with the stored spec cannot go on with this one; `None` if it can: columns may be
+    /// added where they are nullable, and renamed where they have a field id.
+    fn refused_change(&self, stored: &ValidatedSpec) -> Option<String> {
+        for old in stored.schema().fields() {
+            let Some(new) = position_of(old, self.schema()).and_then(|at| self.schema().fields().get(at)) else {
+                return Some(format!("column `{}` is gone", old.name()));
+            };
+            if new.data_type() != old.data_type() || new.is_nullable() != old.is_nullable() {
+                return Some(format!("column `{}` has another type", new.name()));
+            }
+        }
+        let added = self.schema().fields().iter().filter(|new| position_of(new, stored.schema()).is_none());
+        if let Some(new) = added.into_iter().find(|new| !new.is_nullable()) {
+            return Some(format!(
+                "the new column `{}` is not nullable, and rows there are have no value for it",
+                new.name()
+            ));
+        }
+        // Where each of these columns was.
+        let were = |columns: &[usize]| -> Vec<Option<usize>> {
+            columns.iter().map(|at| position_of(self.schema().field(*at), stored.schema())).collect()
+        };
+        let are = |columns: &[usize]| -> Vec<Option<usize>> { columns.iter().copied().map(Some).collect() };
+        if were(&self.primary_key) != are(&stored.primary_key) {
+            return Some("the primary key is another".to_owned());
+        }
+        let same_indexes = self.indexes.len() == stored.indexes.len()
+            && self.indexes.iter().zip(&stored.indexes).all(|(new, old)| {
+                new.spec.name == old.spec.name
+                    && new.spec.kind == old.spec.kind
+                    && were(&new.columns) == are(&old.columns)
+            });
+        (!same_indexes).then(|| "the indexes are others".to_owned())
+    }
+
+    /// Refuses a stored spec that says something else (O8), but for what may change.
     pub(crate) fn check_agrees_with_stored(&self, stored: &ValidatedSpec) -> Result<()> {
         if self.spec == stored.spec {
             return Ok(());
         }
+        let Some(reason) = self.refused_change(stored) else { return Ok(()) };
         Err(Error::invalid(
             "the table spec",
             format!("{} given to open", describe(&self.spec)),
             format!(
-                "{} as the shard was created with; open it without a spec to use the stored one",
+                "{} as the shard has it; {reason}. A nullable column may be added, and one with a field id renamed; \
+                 open it without a spec to use the stored one",
                 describe(&stored.spec)
             ),
         ))

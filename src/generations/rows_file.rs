@@ -236,9 +236,9 @@ impl RowsFile {
             let found = format!("{} batches with {} checksums for {rows} rows", blocks.len(), batches.len());
             return Err(corrupt(found));
         }
-        let seeds = Seeds::read(schema, &metadata, rows);
         let decoder = FileDecoder::new(Arc::clone(&stored), footer.version());
         let places = places(schema, &stored);
+        let seeds = Seeds::read(schema, &metadata, rows, |column| places.get(column).is_some_and(Option::is_some));
         for (field, place) in schema.fields().iter().zip(&places) {
             let Some(found) = place.and_then(|at| stored.fields().get(at)) else { continue };
             if found.data_type() != &plain_type(field.data_type()) {

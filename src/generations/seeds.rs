@@ -284,16 +284,28 @@ struct May {
 }
 
 impl Seeds {
-    /// Reads what the footer's metadata has for these columns. It never fails.
-    pub(crate) fn read(schema: &Schema, metadata: &HashMap<String, String>, rows: u64) -> Self {
-        Self::with_zones(schema, metadata, rows, ZONE_ROWS)
+    /// Reads what the footer's metadata has for these columns. It never fails. A column that the file
+    /// does not have needs none.
+    pub(crate) fn read(
+        schema: &Schema,
+        metadata: &HashMap<String, String>,
+        rows: u64,
+        is_stored: impl Fn(usize) -> bool,
+    ) -> Self {
+        Self::with_zones(schema, metadata, rows, ZONE_ROWS, is_stored)
     }
 
-    fn with_zones(schema: &Schema, metadata: &HashMap<String, String>, rows: u64, zone_rows: usize) -> Self {
+    fn with_zones(
+        schema: &Schema,
+        metadata: &HashMap<String, String>,
+        rows: u64,
+        zone_rows: usize,
+        is_stored: impl Fn(usize) -> bool,
+    ) -> Self {
         let zones = usize::try_from(rows.div_ceil(zone_rows as u64)).unwrap_or(usize::MAX);
         let mut damaged = 0;
-        let columns = schema.fields().iter().map(|field| {
-            let data_type = bound_type(field.data_type())?;
+        let columns = schema.fields().iter().enumerate().map(|(at, field)| {
+            let data_type = bound_type(field.data_type()).filter(|_| is_stored(at))?;
             let stored = metadata.get(&key_of(field));
             let column = stored.and_then(|json| ColumnSeed::read(json, data_type, rows, zone_rows, zones));
             damaged += usize::from(column.is_none());

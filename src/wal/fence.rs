@@ -54,7 +54,7 @@ pub(crate) async fn claim(
         let spec = agreed_spec(&store.root, latest.as_ref(), wanted)?;
         let manifest = match &latest {
             Some(latest) if latest.epoch >= epoch => return Err(Error::Fenced { ours: epoch, by: latest.epoch }),
-            Some(latest) => latest.claimed_by(epoch, nonce),
+            Some(latest) => latest.claimed_by(epoch, nonce).with_spec(&spec)?,
             None => Manifest::first(new_name, &spec, nonce)?,
         };
         match store.create(&manifest).await? {
@@ -87,7 +87,7 @@ fn agreed_spec(root: &Path, latest: Option<&Manifest>, wanted: Option<&Validated
     };
     let stored = latest.validated_spec(root)?;
     match wanted {
-        Some(wanted) => wanted.check_agrees_with_stored(&stored).map(|()| stored),
+        Some(wanted) => wanted.check_agrees_with_stored(&stored).map(|()| wanted.clone()),
         None => Ok(stored),
     }
 }

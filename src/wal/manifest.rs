@@ -130,6 +130,12 @@ impl Manifest {
         Manifest { version: self.version.next(), epoch, nonce, ..self.clone() }
     }
 
+    /// The same with this spec, where that is another than the stored one.
+    pub(crate) fn with_spec(mut self, spec: &ValidatedSpec) -> Result<Self> {
+        self.spec = StoredSpec::of(spec.table())?;
+        Ok(self)
+    }
+
     /// The next version, with one more generation: nothing else moves `flushed` and the log's
     /// beginning (G2, G4, W3).
     pub(crate) fn with_generation(&self, generation: GenerationMeta, release: &Release) -> Self {

@@ -10,14 +10,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::SchemaRef;
+use arrow_array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_schema::{FieldRef, SchemaRef};
 use futures::StreamExt;
 use object_store::path::Path;
 
 use crate::error::{Error, Operation, Result};
 use crate::ids::{EntryPosition, Epoch, Nonce, Seq, SeqRange};
 use crate::rows::{SequencedRows, row_bytes};
+use crate::spec::position_of;
 use crate::wal::entry::Entry;
 use crate::wal::fence::{Claim, Sentinel};
 use crate::wal::layout;
@@ -390,16 +391,25 @@ impl<'a> LogCheck<'a> {
 }
 
 /// Gives the batches the shard's own schema in place of the stream's, whose metadata is the
-/// header.
+/// header. Columns added since the entry was written are null in it, and renamed ones are found by field id.
 fn in_storage_schema(object: &Path, schema: &SchemaRef, batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
     let own = |batch: RecordBatch| {
         let stored = batch.schema();
-        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-        let (_, arrays, _) = batch.into_parts();
-        if stored.fields() != schema.fields() {
-            return Err(Error::corrupt(object, described(&stored), described(schema)));
+        let rows = batch.num_rows();
+        let unfit = || Error::corrupt(object, described(&stored), described(schema));
+        let columns = schema.fields().iter().map(|field| match position_of(field, &stored) {
+            Some(at) if stored.field(at).data_type() == field.data_type() => Ok(Arc::clone(batch.column(at))),
+            None if field.is_nullable() => Ok(new_null_array(field.data_type(), rows)),
+            _ => Err(unfit()),
+        });
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        // A column that the shard does not have is no older schema's.
+        let is_known = |field: &FieldRef| position_of(field, schema).is_some();
+        if !stored.fields().iter().all(is_known) {
+            return Err(unfit());
         }
-        RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
             .map_err(|error| Error::corrupt(object, error.to_string(), "rows of the shard's schema"))
     };
     batches.into_iter().map(own).collect()

@@ -90,7 +90,7 @@ fn planted(batch: &RecordBatch, piece: usize) -> HashMap<String, String> {
 }
 
 fn seeds(batch: &RecordBatch, metadata: &HashMap<String, String>) -> Seeds {
-    Seeds::with_zones(&schema(), metadata, batch.num_rows() as u64, ZONE)
+    Seeds::with_zones(&schema(), metadata, batch.num_rows() as u64, ZONE, |_| true)
 }
 
 /// A condition on one column with a value that rows may have.
@@ -216,7 +216,7 @@ fn g_a_column_is_found_by_its_field_id_whatever_its_name() {
     writer.observe(&RecordBatch::try_new(Arc::new(written), vec![rows]).expect("a batch")).expect("observed");
     let metadata: HashMap<String, String> = writer.finish().expect("finished").into_iter().collect();
     let renamed = Schema::new(vec![field("after")]);
-    let seeds = Seeds::with_zones(&renamed, &metadata, 2, ZONE);
+    let seeds = Seeds::with_zones(&renamed, &metadata, 2, ZONE, |_| true);
     assert_eq!(seeds.damaged(), 0);
     assert_eq!(seeds.zones(&bind(&col("after").eq(5), &renamed).expect("it binds")), [false]);
 }
